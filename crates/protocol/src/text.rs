@@ -1,0 +1,1 @@
+//! A text-safe wrapping of frames (being written).
