@@ -1,1 +1,20 @@
+//! Environments and their lives.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`backend`] | the two traits behind which every kind of place stands, and what they promise |
+//! | [`client`] | the one client of the outpost: calls, streams, reconnection, resumption |
+//! | [`environment`] | a task's place with its outpost and its settings |
+//! | [`capture`] | output collected within bounds |
+//! | [`error`] | what can go wrong, for programs and for people |
 
+pub mod backend;
+pub mod capture;
+pub mod client;
+pub mod environment;
+pub mod error;
+
+pub use backend::{Backend, ByteStream, Capabilities, Identity, Place, Spec, TaskName};
+pub use client::Outpost;
+pub use environment::{Environment, RunOptions};
+pub use error::{Error, Kind, Result, Retry};

@@ -1,7 +1,7 @@
 //! Files: what an engine can do with them in a place, without a shell and without any program of the place.
 //!
 //! Paths are bytes. A relative path is taken from the session's directory if the request names a session,
-//! otherwise from the home directory; a leading `~` is the home directory.
+//! otherwise from the home directory; a leading `~` or `~/` is the home directory. Paths in answers are absolute.
 
 use crate::SessionName;
 use serde::{Deserialize, Serialize};
@@ -23,6 +23,7 @@ pub enum FileOp {
         follow: bool,
     },
     /// The bytes `offset..offset+len` (to the end without `len`) as data frames, then [`FileReply::Read`].
+    /// Only regular files are read; pipes, sockets and devices are [`crate::ErrorKind::Invalid`].
     Read {
         path: ByteBuf,
         offset: u64,
@@ -31,27 +32,35 @@ pub enum FileOp {
     /// Replaces or makes a file with the bytes of the data frames up to the end frame: all of it or nothing.
     Write(Write),
     /// One [`FileEvent::Entries`] after the other, sorted by name within the whole, then [`FileReply::Listed`].
+    /// At most `limit` entries, the first by name; 0 means no limit.
     List {
         path: ByteBuf,
         limit: u64,
     },
+    /// With `parents`, a directory that is there already is fine and stays as it is. `mode` is that of the last
+    /// directory, whatever the umask.
     MakeDir {
         path: ByteBuf,
         parents: bool,
         mode: Option<u32>,
     },
-    /// Removes a file, a link or (with `recursive`) a directory tree; never follows links, never crosses `..`.
+    /// Removes a file, a link or (with `recursive`) a directory tree; never follows links, never crosses `..`,
+    /// never enters a mounted file system. The root and the home directory are never removed.
     Remove {
         path: ByteBuf,
         recursive: bool,
         missing_ok: bool,
     },
-    /// Within one file system atomically; across file systems by copy and remove.
+    /// Within one file system atomically; across file systems by copy and remove. `to` is the new name itself,
+    /// not a directory to move into. With `replace`, a file takes the place of a file or link, a directory only
+    /// that of an empty directory. Answered with [`FileReply::Done`].
     Move {
         from: ByteBuf,
         to: ByteBuf,
         replace: bool,
     },
+    /// Copies a file (a link at the end of `from` is followed) or a directory tree (links in it stay links), with
+    /// modes. `to` and `replace` are as for `Move`. The copy appears whole or not at all.
     Copy {
         from: ByteBuf,
         to: ByteBuf,
@@ -132,7 +141,9 @@ pub struct Entry {
 pub struct Search {
     pub path: ByteBuf,
     pub target: Target,
-    /// Only files whose path matches one of these globs; a leading `!` excludes.
+    /// Only files whose path matches one of these globs; a leading `!` excludes. They mean what they mean to
+    /// ripgrep's `--glob`: without a slash they match names at any depth, with one they start at the searched
+    /// directory, later ones win, and a glob that names a hidden or ignored file finds it.
     #[serde(default)]
     pub globs: Vec<String>,
     /// Also what `.gitignore` and its kin exclude.
@@ -141,7 +152,8 @@ pub struct Search {
     /// Also hidden files and directories.
     #[serde(default)]
     pub hidden: bool,
-    /// Results (lines or files) at most, over the whole search; 0 means no limit.
+    /// Results (matching lines, or files) at most, over the whole search; 0 means no limit but that on their
+    /// size, some 16 MiB.
     #[serde(default)]
     pub limit: u64,
     /// Gives what it has after this time, and says so.
@@ -151,9 +163,11 @@ pub struct Search {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Target {
-    /// Files whose path below the searched directory matches the glob (`None`: all), newest first.
+    /// Files whose path below the searched directory matches the glob (`None`: all), newest first. With `globs`
+    /// as well, both have to match.
     Files { glob: Option<String> },
-    /// Lines that match the regular expression.
+    /// Lines that match the regular expression, file by file in order of path. A file with a NUL byte in it is
+    /// binary and not searched, or no further than where the byte is met.
     Content {
         pattern: String,
         literal: bool,
@@ -243,9 +257,10 @@ pub enum FileReply {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Searched {
-    /// Files looked into (content) or looked at (names).
+    /// Files looked into (content) or looked at (names). Where a limit ended the search, how many depends on
+    /// how far it was.
     pub files: u64,
-    /// Matching lines (content) or files (names) given.
+    /// Matching lines ([`Want::Lines`], [`Want::Counts`]) or files ([`Want::Files`], names) given.
     pub matches: u64,
     pub truncated: bool,
     pub timed_out: bool,

@@ -41,7 +41,7 @@ impl Window {
     /// `bytes` have left the receiver's hands. Gives the grant to send, once half a window is used up.
     #[must_use]
     pub fn consume(&mut self, bytes: usize) -> Option<u64> {
-        self.consumed += bytes as u64;
+        self.consumed = self.consumed.saturating_add(bytes as u64);
         if self.consumed < INITIAL_CREDIT / 2 {
             return None;
         }

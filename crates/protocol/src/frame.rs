@@ -160,10 +160,12 @@ impl Decoder {
         &mut self.buf[self.end..]
     }
 
-    /// `n` bytes of [`Decoder::space`] now hold data.
+    /// `n` bytes of [`Decoder::space`] now hold data. After an error they are of no use and are not kept.
     pub fn filled(&mut self, n: usize) {
-        assert!(self.end + n <= self.buf.len(), "more bytes than there was space for");
-        self.end += n;
+        assert!(n <= self.buf.len() - self.end, "more bytes than there was space for");
+        if self.failed.is_none() {
+            self.end += n;
+        }
     }
 
     /// Appends bytes that were read elsewhere.

@@ -60,7 +60,7 @@ impl Hello {
         Err(NoCommonVersion {
             ours: (self.oldest, self.version),
             theirs: (peer.oldest, peer.version),
-            release: peer.release.clone(),
+            release: crate::excerpt(peer.release.as_bytes()),
         })
     }
 }

@@ -9,14 +9,21 @@ pub const MAX_LEN: usize = 64;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidName {
     what: &'static str,
+    /// Its start only: it may come from a peer and be of any length.
     text: String,
+}
+
+impl InvalidName {
+    fn new(what: &'static str, text: &str) -> Self {
+        Self { what, text: crate::excerpt(text.as_bytes()) }
+    }
 }
 
 impl std::fmt::Display for InvalidName {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "{:?} is not a {}: 1 to {MAX_LEN} of the characters A-Z a-z 0-9 . _ - are needed, not starting with . or -",
+            "\"{}\" is not a {}: 1 to {MAX_LEN} of the characters A-Z a-z 0-9 . _ - are needed, not starting with . or -",
             self.text, self.what
         )
     }
@@ -44,7 +51,7 @@ macro_rules! name {
             /// It is empty, too long, or has a character that could mean something to a file system.
             pub fn new(text: impl Into<String>) -> Result<Self, InvalidName> {
                 let text = text.into();
-                if valid(&text) { Ok(Self(text)) } else { Err(InvalidName { what: $what, text }) }
+                if valid(&text) { Ok(Self(text)) } else { Err(InvalidName::new($what, &text)) }
             }
 
             #[must_use]

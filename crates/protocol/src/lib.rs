@@ -31,3 +31,20 @@ pub use frame::{Decoder, Frame, FrameError, Kind};
 pub use hello::Hello;
 pub use id::{ProcessId, SessionName};
 pub use message::{ErrorKind, Event, Failure, Reply, Request};
+
+/// The start of what a peer sent, fit to stand in an error text: short, and nothing that a terminal obeys.
+fn excerpt(bytes: &[u8]) -> String {
+    const MAX: usize = 160;
+    let start = &bytes[..bytes.len().min(MAX)];
+    let mut text = String::with_capacity(start.len());
+    for c in String::from_utf8_lossy(start).chars() {
+        match c {
+            '"' | '\'' | '\\' => text.push(c),
+            _ => text.extend(c.escape_debug()),
+        }
+    }
+    if bytes.len() > MAX {
+        text.push('…');
+    }
+    text
+}

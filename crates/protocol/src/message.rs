@@ -170,9 +170,15 @@ pub enum ErrorKind {
     System,
 }
 
-/// A message could not be read.
-#[derive(Debug)]
-pub struct Malformed(rmp_serde::decode::Error);
+/// A message could not be read. The text may quote the peer, shortened and escaped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Malformed(String);
+
+impl Malformed {
+    fn new(reason: &impl std::fmt::Display) -> Self {
+        Self(crate::excerpt(reason.to_string().as_bytes()))
+    }
+}
 
 impl std::fmt::Display for Malformed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -181,6 +187,10 @@ impl std::fmt::Display for Malformed {
 }
 
 impl std::error::Error for Malformed {}
+
+/// Arrays and maps within each other, in a message or in a field of it that nobody knows. Ours need a
+/// third of it, and the stack of a small thread bears it.
+const MAX_DEPTH: usize = 32;
 
 /// Appends a message to `out`.
 pub fn encode<T: Serialize>(out: &mut Vec<u8>, message: &T) {
@@ -200,7 +210,14 @@ pub fn to_bytes<T: Serialize>(message: &T) -> Vec<u8> {
 /// Reads a message.
 ///
 /// # Errors
-/// The bytes are not such a message.
+/// The bytes are not such a message, or not only such a message.
 pub fn from_bytes<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Malformed> {
-    rmp_serde::from_slice(bytes).map_err(Malformed)
+    let mut reader = rmp_serde::Deserializer::from_read_ref(bytes);
+    reader.set_max_depth(MAX_DEPTH);
+    let message = T::deserialize(&mut reader).map_err(|error| Malformed::new(&error))?;
+    // The reader does not tell how far it came, but only at the end can it not read one more marker.
+    match <()>::deserialize(&mut reader) {
+        Err(rmp_serde::decode::Error::InvalidMarkerRead(_)) => Ok(message),
+        _ => Err(Malformed::new(&"bytes after its end")),
+    }
 }

@@ -32,7 +32,7 @@ pub fn default_grace_ms() -> u64 {
 }
 
 /// What a process is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum What {
     /// A command in a session's shell: sees its state and changes it. Commands of a session run one after
     /// the other.
@@ -67,7 +67,7 @@ pub enum What {
 }
 
 /// Where and how a process of its own runs.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Surroundings {
     /// Variables set on top of what is inherited.
     #[serde(default)]
@@ -86,14 +86,14 @@ pub struct Surroundings {
 }
 
 /// A terminal's size in characters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Size {
     pub rows: u16,
     pub cols: u16,
 }
 
 /// What a second command on a busy session does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum OnBusy {
     /// Waits for its turn.
     Wait,
@@ -102,7 +102,7 @@ pub enum OnBusy {
 }
 
 /// What the process reads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Stdin {
     /// End of file at once.
     Null,
@@ -267,7 +267,8 @@ impl OutputStatus {
     /// All bytes printed.
     #[must_use]
     pub fn total(&self) -> u64 {
-        self.stdout + self.stderr
+        // Both come from a peer, and a sum that overflows must not be a panic.
+        self.stdout.saturating_add(self.stderr)
     }
 }
 

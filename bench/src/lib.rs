@@ -1,0 +1,10 @@
+//! Side-by-side benchmarks: the limit of the machine, ours, and a peer's, sampled in turn in one run.
+//!
+//! - [`stats`] takes one sample of every case in each round and says what came out. It knows no case.
+//! - [`limits`] is the least that each thing costs: a bare bash, a bare pipe, a bare fork.
+//!
+//! What counts is the ratio of two columns of one run. Absolute times belong to the machine and its load.
+
+pub mod limits;
+pub mod ours;
+pub mod stats;

@@ -1,0 +1,87 @@
+//! [`Backend`] for this machine.
+
+use crate::config::Config;
+use crate::install::install;
+use crate::place::{LocalPlace, run_dir};
+use farshell_engine::backend::{Backend, BoxFuture, Capabilities, Finding, Place, Spec, Support};
+use farshell_engine::{Error, Kind, Result};
+use std::path::Path;
+
+/// This machine.
+#[derive(Clone, Debug)]
+pub struct Local {
+    config: Config,
+}
+
+impl Local {
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        Self { config }
+    }
+
+    fn place(&self, spec: &Spec) -> Result<LocalPlace> {
+        let arch = std::env::consts::ARCH;
+        let outpost = farshell_bundle::for_arch(arch).ok_or_else(|| {
+            let message = format!("this build of farshell carries no outpost for {arch}");
+            Error::new(Kind::Unavailable, "preparing the local backend", message)
+        })?;
+        let program = install(&self.config.home, outpost)?;
+        let dir = run_dir(&self.config.home, &spec.task);
+        Ok(LocalPlace::new(program, dir, spec.lease))
+    }
+}
+
+impl Backend for Local {
+    fn name(&self) -> &'static str {
+        "local"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            limits_cpu: Support::NotEnforced,
+            limits_memory: Support::NotEnforced,
+            limits_disk: Support::NotEnforced,
+            limits_processes: Support::NotEnforced,
+            isolates: false,
+            persists_files: true,
+            suspends: false,
+        }
+    }
+
+    fn provision<'a>(&'a self, spec: &'a Spec) -> BoxFuture<'a, Result<Box<dyn Place>>> {
+        Box::pin(async move { Ok(Box::new(self.place(spec)?) as Box<dyn Place>) })
+    }
+
+    fn check(&self) -> BoxFuture<'_, Vec<Finding>> {
+        Box::pin(async move {
+            let mut findings = Vec::new();
+            match farshell_bundle::for_arch(std::env::consts::ARCH) {
+                Some(outpost) => match install(&self.config.home, outpost) {
+                    Ok(path) => findings.push(Finding::good(format!("outpost installed at {}", path.display()))),
+                    Err(error) => findings.push(Finding::problem(
+                        error.to_string(),
+                        error.hint.unwrap_or_else(|| "make the directory writable, or set HERMES_HOME to one that is".into()),
+                    )),
+                },
+                None => findings.push(Finding::problem(
+                    format!("this build carries no outpost for {}", std::env::consts::ARCH),
+                    "install a build of farshell for this architecture",
+                )),
+            }
+            let shells = ["/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash"];
+            let on_path = std::env::var_os("PATH").is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join("bash").is_file()));
+            if on_path || shells.iter().any(|shell| Path::new(shell).is_file()) {
+                findings.push(Finding::good("bash found"));
+            } else {
+                findings.push(Finding::warning(
+                    "no bash: sessions use sh, which can't keep functions when a command ends the shell",
+                    "install bash",
+                ));
+            }
+            if !Path::new("/proc/self/fd").is_dir() {
+                findings.push(Finding::problem("/proc is not mounted", "mount it: sessions and kills need it"));
+            }
+            findings
+        })
+    }
+}

@@ -1,0 +1,176 @@
+//! The narrow waist: what a kind of place has to offer.
+//!
+//! A backend does two things and no more: it *provisions a place*, and the place *opens a byte stream to the
+//! outpost inside it*. Shells, processes, logs, files and kills are the outpost's business and mean the same
+//! everywhere. A new backend is a crate with these two implementations.
+
+use crate::error::Result;
+use farshell_protocol::id::InvalidName;
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+/// A future that a trait object can return.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// A kind of place.
+pub trait Backend: Send + Sync + std::fmt::Debug {
+    /// The name by which configuration and results call it: `local`, `docker`, …
+    fn name(&self) -> &'static str;
+
+    /// What it can and what it can't enforce. Checked before anything is started.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Finds the task's place or makes it. Two calls for one task and one spec give the same place, also when
+    /// they run at the same time or in two processes.
+    ///
+    /// # Errors
+    /// The place can't be had. There is no fall-back to another backend, ever.
+    fn provision<'a>(&'a self, spec: &'a Spec) -> BoxFuture<'a, Result<Box<dyn Place>>>;
+
+    /// Can it serve here and now? Each finding says what is wrong and what to do.
+    fn check(&self) -> BoxFuture<'_, Vec<Finding>>;
+}
+
+/// One provisioned place.
+pub trait Place: Send + Sync + std::fmt::Debug {
+    /// What this place is. If two identities differ, they are two places.
+    fn identity(&self) -> Identity;
+
+    /// Opens a byte stream to the place's outpost, starting that if it does not run. May be called again
+    /// after a stream broke, and while others are open.
+    ///
+    /// # Errors
+    /// The place is gone or can't be reached; the kind says which, and whether a retry can help.
+    fn connect(&self) -> BoxFuture<'_, Result<ByteStream>>;
+
+    /// Ends everything in it and removes it, except for what the spec calls persistent.
+    ///
+    /// # Errors
+    /// It may still be there, and may still cost money.
+    fn destroy(&self) -> BoxFuture<'_, Result<()>>;
+}
+
+/// Both directions of a connection.
+pub struct ByteStream {
+    pub read: Box<dyn AsyncRead + Send + Unpin>,
+    pub write: Box<dyn AsyncWrite + Send + Unpin>,
+}
+
+impl std::fmt::Debug for ByteStream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ByteStream")
+    }
+}
+
+/// What a backend is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spec {
+    pub task: TaskName,
+    /// How long the place outlives the silence of its owner.
+    pub lease: std::time::Duration,
+    /// Everything that makes one place different from another: image, mounts, limits. Compared as a whole.
+    pub settings: BTreeMap<String, String>,
+}
+
+/// The caller's key for an environment.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TaskName(farshell_protocol::SessionName);
+
+impl TaskName {
+    /// # Errors
+    /// The text can't be a name: see [`farshell_protocol::id`].
+    pub fn new(text: impl Into<String>) -> std::result::Result<Self, InvalidName> {
+        Ok(Self(farshell_protocol::SessionName::new(text)?))
+    }
+
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        self.0.as_str()
+    }
+}
+
+impl std::fmt::Display for TaskName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// What a place is: every result names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Short and readable: a host name, a container's short id.
+    pub name: String,
+    /// Exact: differs whenever the place does.
+    pub id: String,
+}
+
+/// What a backend can do. A setting that it can't enforce is refused or reported, never dropped in silence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    pub limits_cpu: Support,
+    pub limits_memory: Support,
+    pub limits_disk: Support,
+    pub limits_processes: Support,
+    /// Commands can't see the host's files and processes.
+    pub isolates: bool,
+    /// Files survive the place's end.
+    pub persists_files: bool,
+    /// The place can be put to sleep and woken.
+    pub suspends: bool,
+}
+
+/// How well a limit is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Support {
+    Enforced,
+    Approximated,
+    NotEnforced,
+}
+
+impl Support {
+    /// Stable name, for output.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Enforced => "enforced",
+            Self::Approximated => "approximated",
+            Self::NotEnforced => "not enforced",
+        }
+    }
+}
+
+/// Something that a check of a backend found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    pub severity: Severity,
+    /// What was found.
+    pub what: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+}
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    Good,
+    /// It works, but not as well as it could.
+    Warning,
+    /// It does not work.
+    Problem,
+}
+
+impl Finding {
+    pub fn good(what: impl Into<String>) -> Self {
+        Self { severity: Severity::Good, what: what.into(), hint: None }
+    }
+
+    pub fn warning(what: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { severity: Severity::Warning, what: what.into(), hint: Some(hint.into()) }
+    }
+
+    pub fn problem(what: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { severity: Severity::Problem, what: what.into(), hint: Some(hint.into()) }
+    }
+}

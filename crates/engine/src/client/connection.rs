@@ -1,0 +1,328 @@
+//! One connection: frames out, frames in, calls in between.
+//!
+//! Two tasks serve it. The writer sends what it is given, in order; the reader hands each frame to the call
+//! it belongs to. A call is a channel that ends with the response, or with the reason why the connection did.
+
+use crate::backend::ByteStream;
+use crate::error::{Error, Kind, Result};
+use farshell_protocol::flow::{Credit, Window, encode_credit};
+use farshell_protocol::frame::{self, Decoder};
+use farshell_protocol::hello::{Hello, OutpostIdentity};
+use farshell_protocol::message::{from_bytes, to_bytes};
+use farshell_protocol::{Event, Failure, Kind as FrameKind, Reply, Request};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::mpsc;
+
+/// How long the other side may take to say hello.
+const HELLO: Duration = Duration::from_secs(30);
+/// Bytes asked of the stream at a time.
+const READ: usize = 256 << 10;
+
+/// What arrives for a call.
+#[derive(Debug)]
+pub(crate) enum Incoming {
+    Data(Vec<u8>),
+    Event(Event),
+    Response(std::result::Result<Reply, Failure>),
+    /// The outpost grants more upload.
+    Credit(u64),
+}
+
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub identity: OutpostIdentity,
+    out: mpsc::UnboundedSender<Vec<u8>>,
+    shared: Arc<Shared>,
+    next: AtomicU32,
+    tasks: [tokio::task::AbortHandle; 2],
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    calls: HashMap<u32, mpsc::UnboundedSender<Incoming>>,
+    /// Why the connection ended.
+    ended: Option<String>,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn end(&self, why: String) {
+        let mut state = self.lock();
+        state.ended.get_or_insert(why);
+        // Their receivers see the end of the channel.
+        state.calls.clear();
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}
+
+impl Connection {
+    /// Says hello on a fresh stream.
+    pub(crate) async fn open(stream: ByteStream) -> Result<Self> {
+        let ByteStream { mut read, mut write } = stream;
+        let failed = |message: String| Error::new(Kind::Disconnected, "greeting the outpost", message);
+        let mut hello = Vec::new();
+        frame::encode(&mut hello, FrameKind::Hello, 0, &to_bytes(&Hello::engine()));
+        let mut decoder = Decoder::new();
+        let greeting = async {
+            write.write_all(&hello).await.map_err(|e| failed(e.to_string()))?;
+            write.flush().await.map_err(|e| failed(e.to_string()))?;
+            loop {
+                match decoder.next_frame() {
+                    Ok(Some(f)) => return Ok((f.kind, f.payload.to_vec())),
+                    Ok(None) => {}
+                    Err(error) => {
+                        return Err(Error::new(Kind::Protocol, "greeting the outpost", error.to_string())
+                            .with_hint("something other than an outpost answered; a login banner or a wrapper may print text"));
+                    }
+                }
+                let n = read.read(decoder.space(4096)).await.map_err(|e| failed(e.to_string()))?;
+                if n == 0 {
+                    return Err(failed("it closed the connection".into()));
+                }
+                decoder.filled(n);
+            }
+        };
+        let (kind, payload) = tokio::time::timeout(HELLO, greeting)
+            .await
+            .map_err(|_| Error::new(Kind::TimedOut, "greeting the outpost", format!("no answer in {} s", HELLO.as_secs())))??;
+        let protocol = |message: String| Error::new(Kind::Protocol, "greeting the outpost", message);
+        if kind != FrameKind::Hello {
+            return Err(protocol("its first frame is not a hello".into()));
+        }
+        let theirs: Hello = from_bytes(&payload).map_err(|e| protocol(e.to_string()))?;
+        Hello::engine().agree(&theirs).map_err(|e| {
+            protocol(e.to_string()).with_hint("stop the environment so that the next call starts an outpost of this release")
+        })?;
+        let identity = theirs.outpost.ok_or_else(|| protocol("the other side is not an outpost".into()))?;
+
+        let shared = Arc::new(Shared::default());
+        let (out, frames) = mpsc::unbounded_channel();
+        let writer = tokio::spawn(write_frames(write, frames, Arc::clone(&shared)));
+        let reader = tokio::spawn(read_frames(read, decoder, Arc::clone(&shared), out.clone()));
+        let tasks = [writer.abort_handle(), reader.abort_handle()];
+        Ok(Self { identity, out, shared, next: AtomicU32::new(1), tasks })
+    }
+
+    /// Why it ended, if it has.
+    pub(crate) fn ended(&self) -> Option<String> {
+        self.shared.lock().ended.clone()
+    }
+
+    /// Opens a call.
+    pub(crate) fn call(&self, request: &Request) -> Result<Call> {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let (sender, incoming) = mpsc::unbounded_channel();
+        let mut frame = vec![0; frame::HEADER];
+        farshell_protocol::message::encode(&mut frame, request);
+        let len = frame.len() - frame::HEADER;
+        if len > frame::MAX_PAYLOAD {
+            let message = format!("the request has {len} bytes, at most {} are possible", frame::MAX_PAYLOAD);
+            return Err(Error::new(Kind::Invalid, "sending a request", message)
+                .with_hint("write long text to a file in the place and name the file in the command"));
+        }
+        frame[..frame::HEADER].copy_from_slice(&frame::header(FrameKind::Request, id, len));
+        {
+            let mut state = self.shared.lock();
+            if let Some(why) = &state.ended {
+                return Err(lost(why));
+            }
+            state.calls.insert(id, sender);
+        }
+        let call = Call {
+            id,
+            incoming,
+            out: self.out.clone(),
+            shared: Arc::clone(&self.shared),
+            credit: Credit::default(),
+            window: Window::default(),
+            finished: false,
+        };
+        call.send(frame)?;
+        Ok(call)
+    }
+}
+
+pub(crate) fn lost(why: &str) -> Error {
+    Error::new(Kind::Disconnected, "talking to the outpost", format!("the connection was lost: {why}"))
+}
+
+/// A call under way. Dropped before its response, it tells the outpost that the answer is not wanted.
+#[derive(Debug)]
+pub(crate) struct Call {
+    id: u32,
+    incoming: mpsc::UnboundedReceiver<Incoming>,
+    out: mpsc::UnboundedSender<Vec<u8>>,
+    shared: Arc<Shared>,
+    credit: Credit,
+    window: Window,
+    finished: bool,
+}
+
+impl Call {
+    fn send(&self, frame: Vec<u8>) -> Result<()> {
+        self.out.send(frame).map_err(|_| lost("the writer ended"))
+    }
+
+    /// What comes next.
+    pub(crate) async fn next(&mut self) -> Result<Incoming> {
+        match self.incoming.recv().await {
+            Some(incoming) => {
+                self.finished |= matches!(incoming, Incoming::Response(_));
+                Ok(incoming)
+            }
+            None => {
+                self.finished = true;
+                let why = self.shared.lock().ended.clone();
+                Err(lost(why.as_deref().unwrap_or("it was closed")))
+            }
+        }
+    }
+
+    /// Data of this size was dealt with: the outpost may send more.
+    pub(crate) fn consumed(&mut self, bytes: usize) {
+        if let Some(grant) = self.window.consume(bytes) {
+            let mut frame = Vec::new();
+            frame::encode(&mut frame, FrameKind::Credit, self.id, &encode_credit(grant));
+            // If the connection is gone, `next` says so.
+            let _ = self.send(frame);
+        }
+    }
+
+    /// The response, for calls that have nothing else to say.
+    pub(crate) async fn response(mut self) -> Result<std::result::Result<Reply, Failure>> {
+        loop {
+            if let Incoming::Response(reply) = self.next().await? {
+                return Ok(reply);
+            }
+        }
+    }
+
+    /// Sends a piece of an upload, waiting for credit. Gives the response if one came early (a failure).
+    pub(crate) async fn upload(&mut self, bytes: &[u8]) -> Result<Option<std::result::Result<Reply, Failure>>> {
+        for piece in bytes.chunks(frame::MAX_DATA) {
+            while self.credit.available() < piece.len() {
+                match self.next().await? {
+                    Incoming::Credit(bytes) => self.credit.grant(bytes),
+                    Incoming::Response(reply) => return Ok(Some(reply)),
+                    Incoming::Data(_) | Incoming::Event(_) => {}
+                }
+            }
+            self.credit.spend(piece.len());
+            let mut frame = Vec::new();
+            frame::encode(&mut frame, FrameKind::Data, self.id, piece);
+            self.send(frame)?;
+        }
+        Ok(None)
+    }
+
+    /// The upload is complete.
+    pub(crate) fn end_upload(&self) -> Result<()> {
+        self.send(frame::header(FrameKind::End, self.id, 0).to_vec())
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        if self.finished {
+            return;
+        }
+        self.shared.lock().calls.remove(&self.id);
+        let _ = self.out.send(frame::header(FrameKind::Cancel, self.id, 0).to_vec());
+    }
+}
+
+async fn write_frames(
+    mut stream: Box<dyn tokio::io::AsyncWrite + Send + Unpin>,
+    mut frames: mpsc::UnboundedReceiver<Vec<u8>>,
+    shared: Arc<Shared>,
+) {
+    while let Some(mut bytes) = frames.recv().await {
+        // Small frames that wait go together.
+        while bytes.len() < 64 << 10
+            && let Ok(more) = frames.try_recv()
+        {
+            bytes.extend_from_slice(&more);
+        }
+        let sent = async {
+            stream.write_all(&bytes).await?;
+            stream.flush().await
+        };
+        if let Err(error) = sent.await {
+            return shared.end(error.to_string());
+        }
+    }
+    let _ = stream.shutdown().await;
+}
+
+async fn read_frames(
+    mut stream: Box<dyn tokio::io::AsyncRead + Send + Unpin>,
+    mut decoder: Decoder,
+    shared: Arc<Shared>,
+    // Keeps the writer alive for as long as there is something to read.
+    _out: mpsc::UnboundedSender<Vec<u8>>,
+) {
+    let why = loop {
+        match dispatch(&mut decoder, &shared) {
+            Ok(()) => {}
+            Err(why) => break why,
+        }
+        let want = decoder.missing().clamp(16 << 10, READ);
+        match stream.read(decoder.space(want)).await {
+            Ok(0) => break "the outpost closed it".to_owned(),
+            Ok(n) => decoder.filled(n),
+            Err(error) => break error.to_string(),
+        }
+    };
+    shared.end(why);
+}
+
+/// Hands out all frames that are whole.
+fn dispatch(decoder: &mut Decoder, shared: &Shared) -> std::result::Result<(), String> {
+    loop {
+        let Some(frame) = decoder.next_frame().map_err(|e| e.to_string())? else { return Ok(()) };
+        let incoming = match frame.kind {
+            FrameKind::Data => Incoming::Data(frame.payload.to_vec()),
+            FrameKind::Event => Incoming::Event(from_bytes(frame.payload).map_err(|e| e.to_string())?),
+            FrameKind::Response => Incoming::Response(from_bytes(frame.payload).map_err(|e| e.to_string())?),
+            FrameKind::Credit => {
+                let bytes = farshell_protocol::flow::decode_credit(frame.payload).ok_or("malformed credit")?;
+                Incoming::Credit(bytes)
+            }
+            FrameKind::Goodbye => {
+                let failure: Failure = from_bytes(frame.payload).map_err(|e| e.to_string())?;
+                return Err(failure.message);
+            }
+            FrameKind::Hello | FrameKind::Request | FrameKind::End | FrameKind::Cancel => {
+                return Err("the outpost sent a frame that only an engine sends".into());
+            }
+        };
+        let mut state = shared.lock();
+        let last = matches!(incoming, Incoming::Response(_));
+        // A call that was cancelled meanwhile has no entry any more.
+        if let Some(sender) = state.calls.get(&frame.call) {
+            let _ = sender.send(incoming);
+        }
+        if last {
+            state.calls.remove(&frame.call);
+        }
+    }
+}

@@ -1,0 +1,472 @@
+//! The one client of the outpost.
+//!
+//! An [`Outpost`] is a handle that survives its connections. When one breaks, the next request makes another;
+//! a run that was under way asks the outpost what happened and goes on at the byte where it was. What can't
+//! be known is said ([`Kind::UnknownOutcome`]), and nothing is ever sent twice that could run twice.
+//!
+//! What can't be seen from here: a place that was frozen and one that is slow look alike; so do an outpost
+//! that was killed and one whose machine lost power, until a new one answers with another boot id.
+
+mod connection;
+mod files;
+
+use crate::backend::Place;
+use crate::capture::Sink;
+use crate::error::{Error, Kind, Result};
+use connection::{Connection, Incoming};
+use farshell_protocol::hello::OutpostIdentity;
+use farshell_protocol::message::Info;
+use farshell_protocol::process::{Attach, Chunk, Kill, Killed, LogPiece, Size, Start, State, Status, View};
+use farshell_protocol::session::{OpenSession, SessionInfo};
+use farshell_protocol::{Event, Failure, ProcessId, Reply, Request, SessionName};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Mutex;
+
+pub use files::{Download, FileStream};
+
+/// Pauses between attempts to connect again: about half a minute in all.
+const PAUSES: [Duration; 8] = [
+    Duration::from_millis(0),
+    Duration::from_millis(50),
+    Duration::from_millis(200),
+    Duration::from_millis(800),
+    Duration::from_secs(2),
+    Duration::from_secs(5),
+    Duration::from_secs(10),
+    Duration::from_secs(10),
+];
+
+/// A handle on the outpost of a place.
+#[derive(Clone, Debug)]
+pub struct Outpost {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    place: Arc<dyn Place>,
+    current: Mutex<Option<Arc<Connection>>>,
+}
+
+/// Is it safe to send a request again whose answer was lost?
+fn repeatable(request: &Request) -> bool {
+    match request {
+        Request::Ping
+        | Request::Info
+        | Request::OpenSession(_)
+        | Request::Sessions
+        | Request::Status { .. }
+        | Request::Processes
+        | Request::ReadLog { .. }
+        | Request::Stdin { .. }
+        | Request::Kill(_)
+        | Request::Resize { .. }
+        | Request::SetLease { .. } => true,
+        Request::CloseSession { .. }
+        | Request::Start(_)
+        | Request::Attach { .. }
+        | Request::Signal { .. }
+        | Request::Forget { .. }
+        | Request::Shutdown
+        | Request::File(_) => false,
+    }
+}
+
+impl Outpost {
+    /// A handle; nothing is connected yet.
+    #[must_use]
+    pub fn new(place: Arc<dyn Place>) -> Self {
+        Self { inner: Arc::new(Inner { place, current: Mutex::new(None) }) }
+    }
+
+    /// Connects if there is no connection, and says to whom.
+    ///
+    /// # Errors
+    /// The place can't be reached.
+    pub async fn identity(&self) -> Result<OutpostIdentity> {
+        Ok(self.connection().await?.identity.clone())
+    }
+
+    /// Drops the connection, as a failing network would. What runs in the place goes on.
+    pub async fn disconnect(&self) {
+        *self.inner.current.lock().await = None;
+    }
+
+    async fn connection(&self) -> Result<Arc<Connection>> {
+        let mut current = self.inner.current.lock().await;
+        if let Some(connection) = &*current
+            && connection.ended().is_none()
+        {
+            return Ok(Arc::clone(connection));
+        }
+        let stream = self.inner.place.connect().await?;
+        let connection = Arc::new(Connection::open(stream).await?);
+        *current = Some(Arc::clone(&connection));
+        Ok(connection)
+    }
+
+    /// Connects after a loss, patiently.
+    async fn reconnect(&self) -> Result<Arc<Connection>> {
+        let mut last = None;
+        for pause in PAUSES {
+            tokio::time::sleep(pause).await;
+            match self.connection().await {
+                Ok(connection) => return Ok(connection),
+                Err(error) if matches!(error.kind, Kind::Protocol | Kind::IdentityChanged | Kind::Unavailable) => {
+                    return Err(error);
+                }
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(last.unwrap_or_else(|| connection::lost("no attempt was made")))
+    }
+
+    async fn request(&self, what: &str, request: Request) -> Result<Reply> {
+        let mut connection = self.connection().await?;
+        let mut again = repeatable(&request);
+        loop {
+            let answer = match connection.call(&request) {
+                Ok(call) => call.response().await,
+                // It ended before anything was sent.
+                Err(error) if error.kind == Kind::Disconnected => Err(error),
+                Err(error) => return Err(error),
+            };
+            match answer {
+                Ok(Ok(reply)) => return Ok(reply),
+                Ok(Err(failure)) => return Err(Error::failure(what, &failure)),
+                Err(error) if again && error.kind == Kind::Disconnected => {
+                    again = false;
+                    connection = self.reconnect().await?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// # Errors
+    /// The outpost can't be reached.
+    pub async fn ping(&self) -> Result<()> {
+        done("asking the outpost for a sign of life", self.request("asking the outpost for a sign of life", Request::Ping).await?)
+    }
+
+    /// # Errors
+    /// The outpost can't be reached.
+    pub async fn info(&self) -> Result<Info> {
+        let what = "asking the outpost about itself";
+        match self.request(what, Request::Info).await? {
+            Reply::Info(info) => Ok(info),
+            other => Err(odd(what, &other)),
+        }
+    }
+
+    /// Opens a session, or finds it open.
+    ///
+    /// # Errors
+    /// Its directory can't be entered, or the place has no shell.
+    pub async fn open_session(&self, open: OpenSession) -> Result<SessionInfo> {
+        let what = format!("opening session {}", open.name);
+        match self.request(&what, Request::OpenSession(open)).await? {
+            Reply::Session(info) => Ok(info),
+            other => Err(odd(&what, &other)),
+        }
+    }
+
+    /// # Errors
+    /// There is no such session.
+    pub async fn close_session(&self, name: SessionName) -> Result<()> {
+        let what = format!("closing session {name}");
+        done(&what, self.request(&what, Request::CloseSession { name }).await?)
+    }
+
+    /// # Errors
+    /// The outpost can't be reached.
+    pub async fn sessions(&self) -> Result<Vec<SessionInfo>> {
+        let what = "listing sessions";
+        match self.request(what, Request::Sessions).await? {
+            Reply::Sessions(list) => Ok(list),
+            other => Err(odd(what, &other)),
+        }
+    }
+
+    /// Starts a process and follows it to its end. `start.attach` is ignored.
+    ///
+    /// If the connection is lost on the way, the process is found again under its id and the output goes on
+    /// where it was. Dropping the future leaves the process running.
+    ///
+    /// # Errors
+    /// [`Kind::UnknownOutcome`] if the outpost itself was lost with the command in it; [`Kind::NotStarted`] if
+    /// the command is known not to have begun.
+    pub async fn run(&self, mut start: Start, sink: &mut dyn Sink) -> Result<Status> {
+        start.attach = Some(Attach::foreground());
+        let id = start.id.clone();
+        let what = format!("running {id}");
+        let connection = self.connection().await?;
+        let instance = connection.identity.instance.clone();
+        let request = Request::Start(start);
+        let mut offset = 0;
+        let mut ended = match connection.call(&request) {
+            Ok(call) => follow(call, &what, &mut offset, sink).await,
+            Err(error) => Err(error),
+        };
+        drop(connection);
+        while let Err(error) = &ended {
+            if error.kind != Kind::Disconnected {
+                break;
+            }
+            // Ask what happened; send nothing that could run twice.
+            let connection = match self.reconnect().await {
+                Ok(connection) => connection,
+                Err(error) => return Err(unknown(&what, &format!("the connection was lost and could not be made again ({error})"))),
+            };
+            if connection.identity.instance != instance {
+                return Err(unknown(&what, "the outpost that ran it is gone"));
+            }
+            let attach = Attach { from: offset, ..Attach::foreground() };
+            ended = match connection.call(&Request::Attach { id: id.clone(), attach }) {
+                Ok(call) => follow(call, &what, &mut offset, sink).await,
+                Err(error) => Err(error),
+            };
+            // The same outpost has never heard of it: the start did not arrive, so this is the first.
+            if matches!(&ended, Err(error) if error.kind == Kind::NotFound) && offset == 0 {
+                ended = match connection.call(&request) {
+                    Ok(call) => follow(call, &what, &mut offset, sink).await,
+                    Err(error) => Err(error),
+                };
+            }
+        }
+        let status = ended?;
+        if status.state == State::Abandoned {
+            let message = "the command was still waiting for its session when it was given up";
+            return Err(Error::new(Kind::NotStarted, what, message));
+        }
+        Ok(status)
+    }
+
+    /// Starts a process and returns at once.
+    ///
+    /// # Errors
+    /// As [`Outpost::run`].
+    pub async fn start(&self, mut start: Start) -> Result<Status> {
+        start.attach = None;
+        let id = start.id.clone();
+        let what = format!("starting {id}");
+        let connection = self.connection().await?;
+        let instance = connection.identity.instance.clone();
+        let request = Request::Start(start);
+        let first = match connection.call(&request) {
+            Ok(call) => call.response().await,
+            Err(error) => Err(error),
+        };
+        drop(connection);
+        let answer = match first {
+            Err(error) if error.kind == Kind::Disconnected => {
+                let lost = |why: &str| unknown(&what, why);
+                let connection = self.reconnect().await.map_err(|e| lost(&e.to_string()))?;
+                if connection.identity.instance != instance {
+                    return Err(lost("the outpost that was asked is gone"));
+                }
+                match connection.call(&Request::Status { id })?.response().await? {
+                    Err(failure) if failure.kind == farshell_protocol::ErrorKind::NotFound => {
+                        connection.call(&request)?.response().await.map_err(|e| lost(&e.to_string()))?
+                    }
+                    other => other,
+                }
+            }
+            other => other?,
+        };
+        status_of(&what, answer)
+    }
+
+    /// Follows a process from an offset (arrival order) to its end, or with `until_closed` until nobody holds
+    /// its output any more. Goes on after lost connections.
+    ///
+    /// # Errors
+    /// There is no such process, or the outpost that had it is gone.
+    pub async fn attach(&self, id: ProcessId, attach: Attach, sink: &mut dyn Sink) -> Result<Status> {
+        let what = format!("following {id}");
+        let mut connection = self.connection().await?;
+        let instance = connection.identity.instance.clone();
+        let mut offset = attach.from;
+        loop {
+            let request = Request::Attach { id: id.clone(), attach: Attach { from: offset, ..attach } };
+            let ended = match connection.call(&request) {
+                Ok(call) => follow(call, &what, &mut offset, sink).await,
+                Err(error) => Err(error),
+            };
+            match ended {
+                Err(error) if error.kind == Kind::Disconnected => {
+                    connection = self.reconnect().await?;
+                    if connection.identity.instance != instance {
+                        return Err(unknown(&what, "the outpost that ran it is gone"));
+                    }
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// # Errors
+    /// There is no such process.
+    pub async fn status(&self, id: ProcessId) -> Result<Status> {
+        let what = format!("asking about {id}");
+        match self.request(&what, Request::Status { id }).await? {
+            Reply::Status(status) => Ok(*status),
+            other => Err(odd(&what, &other)),
+        }
+    }
+
+    /// # Errors
+    /// The outpost can't be reached.
+    pub async fn processes(&self) -> Result<Vec<Status>> {
+        let what = "listing processes";
+        match self.request(what, Request::Processes).await? {
+            Reply::Processes(list) => Ok(list),
+            other => Err(odd(what, &other)),
+        }
+    }
+
+    /// Reads at most `len` bytes (and at most a megabyte) of a log.
+    ///
+    /// # Errors
+    /// There is no such process.
+    pub async fn read_log(&self, id: ProcessId, view: View, offset: u64, len: u32) -> Result<LogPiece> {
+        let what = format!("reading the log of {id}");
+        match self.request(&what, Request::ReadLog { id, view, offset, len }).await? {
+            Reply::Log(piece) => Ok(piece),
+            other => Err(odd(&what, &other)),
+        }
+    }
+
+    /// Sends input; `offset` is the number of bytes sent before. Returns when they are taken, with the number
+    /// of all that were.
+    ///
+    /// # Errors
+    /// The process has ended, or its input is closed.
+    pub async fn stdin(&self, id: ProcessId, offset: u64, bytes: Vec<u8>, eof: bool) -> Result<u64> {
+        let what = format!("sending input to {id}");
+        match self.request(&what, Request::Stdin { id, offset, bytes, eof }).await? {
+            Reply::Stdin { taken } => Ok(taken),
+            other => Err(odd(&what, &other)),
+        }
+    }
+
+    /// # Errors
+    /// The process does not run.
+    pub async fn signal(&self, id: ProcessId, signal: i32) -> Result<()> {
+        let what = format!("signalling {id}");
+        done(&what, self.request(&what, Request::Signal { id, signal }).await?)
+    }
+
+    /// Kills processes with all that descends from them, and says how many that were.
+    ///
+    /// # Errors
+    /// One of them is not known (then none was killed).
+    pub async fn kill(&self, ids: Vec<ProcessId>, grace: Duration) -> Result<Vec<(ProcessId, Killed)>> {
+        let what = "killing";
+        let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
+        match self.request(what, Request::Kill(Kill { ids, grace_ms })).await? {
+            Reply::Killed(list) => Ok(list),
+            other => Err(odd(what, &other)),
+        }
+    }
+
+    /// # Errors
+    /// The process has no terminal.
+    pub async fn resize(&self, id: ProcessId, size: Size) -> Result<()> {
+        let what = format!("resizing the terminal of {id}");
+        done(&what, self.request(&what, Request::Resize { id, size }).await?)
+    }
+
+    /// Drops the log of a finished process.
+    ///
+    /// # Errors
+    /// It still runs.
+    pub async fn forget(&self, id: ProcessId) -> Result<()> {
+        let what = format!("forgetting {id}");
+        done(&what, self.request(&what, Request::Forget { id }).await?)
+    }
+
+    /// # Errors
+    /// The outpost can't be reached.
+    pub async fn set_lease(&self, lease: Duration) -> Result<()> {
+        let what = "setting the lease";
+        done(what, self.request(what, Request::SetLease { seconds: lease.as_secs() }).await?)
+    }
+
+    /// Kills everything in the place that the outpost started, and ends it.
+    ///
+    /// # Errors
+    /// The outpost can't be reached.
+    pub async fn shutdown(&self) -> Result<()> {
+        let what = "ending the outpost";
+        done(what, self.request(what, Request::Shutdown).await?)
+    }
+}
+
+/// A new id for a process.
+#[must_use]
+pub fn new_process_id() -> ProcessId {
+    let mut bytes = [0; 8];
+    if getrandom::fill(&mut bytes).is_err() {
+        // Without randomness the clock and the process number must do.
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        let mixed = (now.as_nanos() as u64).rotate_left(20) ^ u64::from(std::process::id()) << 40;
+        bytes = mixed.to_le_bytes();
+    }
+    let hex: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
+    let text = format!("proc_{hex}");
+    ProcessId::new(text).unwrap_or_else(|_| unreachable!("hex digits make a valid id"))
+}
+
+/// Hands a call's output to the sink, and counts it, until the response.
+async fn follow(mut call: connection::Call, what: &str, offset: &mut u64, sink: &mut dyn Sink) -> Result<Status> {
+    loop {
+        match call.next().await? {
+            Incoming::Data(payload) => {
+                let Some(chunk) = Chunk::decode(&payload) else {
+                    return Err(Error::new(Kind::Protocol, what, "malformed output"));
+                };
+                if chunk.offset != *offset {
+                    let message = format!("output at {} where {offset} was next", chunk.offset);
+                    return Err(Error::new(Kind::Protocol, what, message));
+                }
+                *offset += chunk.bytes.len() as u64;
+                sink.chunk(chunk);
+                call.consumed(payload.len());
+            }
+            Incoming::Event(Event::Gap { from, to }) => {
+                sink.gap(from, to);
+                *offset = to;
+            }
+            Incoming::Event(Event::Started { pid }) => sink.started(pid),
+            Incoming::Event(Event::File(_)) | Incoming::Credit(_) => {}
+            Incoming::Response(answer) => return status_of(what, answer),
+        }
+    }
+}
+
+fn status_of(what: &str, answer: std::result::Result<Reply, Failure>) -> Result<Status> {
+    match answer {
+        Ok(Reply::Status(status)) => Ok(*status),
+        Ok(other) => Err(odd(what, &other)),
+        Err(failure) => Err(Error::failure(what, &failure)),
+    }
+}
+
+fn done(what: &str, reply: Reply) -> Result<()> {
+    match reply {
+        Reply::Done => Ok(()),
+        other => Err(odd(what, &other)),
+    }
+}
+
+fn odd(what: &str, reply: &Reply) -> Error {
+    let shown: String = format!("{reply:?}").chars().take(80).collect();
+    Error::new(Kind::Protocol, what, format!("the outpost gave an answer of another kind: {shown}"))
+}
+
+fn unknown(what: &str, why: &str) -> Error {
+    Error::new(Kind::UnknownOutcome, what, format!("the outcome is unknown: {why}; the command was not sent again"))
+        .with_hint("check in the place whether the command took effect before you run it again")
+}

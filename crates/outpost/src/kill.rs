@@ -1,0 +1,379 @@
+//! Killing: everything that descends from a command, and nothing else.
+//!
+//! # Who belongs to a command
+//! A command's descendants can leave its process group, its session, its parent (double fork) and its
+//! environment. Two things they can't leave: the outpost is their subreaper, so they stay visible, and they
+//! inherit resource limits. So each command gets a number of its own as its `RLIMIT_LOCKS`, a limit that the
+//! kernel has ignored since 2.6 and passes on through fork and exec: the *tag*. Tags only ever go down and are
+//! set as the hard limit as well, so that nobody without privileges can take on another one.
+//! Where the kernel has no such limit (or hides it), what remains is descent: children of the command's
+//! process, and for a command in a session's shell the shell's children that are younger than the command.
+//!
+//! # How they end
+//! TERM to all, a grace period that ends early when all are gone, then: freeze everything (so that nothing
+//! forks away), look again until nobody new appears, KILL, and look once more. The answer counts what is gone
+//! and what is left. One thread does this for all commands that are to be killed at a time, so that a
+//! thousand kills cost a few looks at `/proc` and not a thousand.
+
+use crate::sys;
+use crate::worker::Waker;
+use farshell_protocol::process::Killed;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::{Pid, PidfdFlags, Resource, Rlimit};
+use std::collections::{HashMap, HashSet};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::mpsc::{Receiver, Sender};
+use std::time::{Duration, Instant};
+
+/// The signal on which a session's shell ends its command with status 137, keeping its state.
+pub(crate) const SHELL_TERM: i32 = 63;
+/// Likewise with status 130: the user pressed Ctrl-C.
+pub(crate) const SHELL_INT: i32 = 62;
+
+/// How long a frozen and killed process may take to disappear before it is counted as left.
+const LAST_WAIT: Duration = Duration::from_secs(5);
+/// How long a shell may take to act on [`SHELL_TERM`] once its children are gone.
+const SHELL_WAIT: Duration = Duration::from_millis(1000);
+
+/// Gives each command its tag.
+#[derive(Debug)]
+pub(crate) struct Tags {
+    next: u64,
+    pub working: bool,
+}
+
+impl Tags {
+    pub(crate) fn new() -> Self {
+        let current = rustix::process::getrlimit(Resource::Locks);
+        let next = [current.current, current.maximum].into_iter().flatten().min().unwrap_or(1 << 62);
+        let mut tags = Self { next, working: true };
+        let tag = tags.next();
+        tags.working = tags.mark_self(tag) && read_tag(std::process::id()) == Some(tag);
+        tags
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.next -= 1;
+        self.next
+    }
+
+    /// What the outpost starts from now on is tagged.
+    pub(crate) fn mark_self(&self, tag: u64) -> bool {
+        self.working && rustix::process::setrlimit(Resource::Locks, limit(tag)).is_ok()
+    }
+
+    /// What this shell starts from now on is tagged.
+    pub(crate) fn mark(&self, pid: u32, tag: u64) -> bool {
+        self.working
+            && Pid::from_raw(pid.cast_signed())
+                .is_some_and(|pid| rustix::process::prlimit(Some(pid), Resource::Locks, limit(tag)).is_ok())
+    }
+}
+
+fn limit(tag: u64) -> Rlimit {
+    Rlimit { current: Some(tag), maximum: Some(tag) }
+}
+
+fn read_tag(pid: u32) -> Option<u64> {
+    let limits = std::fs::read_to_string(format!("/proc/{pid}/limits")).ok()?;
+    let line = limits.lines().find(|l| l.starts_with("Max file locks"))?;
+    line.split_ascii_whitespace().nth(3)?.parse().ok()
+}
+
+/// What is to be killed for one process.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    /// The process's key in the outpost.
+    pub key: u32,
+    pub tag: Option<u64>,
+    /// The process itself; for a session command the shell, which is not killed at first.
+    pub root: u32,
+    /// The root is a session's shell: ask it to end the command, and kill it only if it doesn't.
+    pub shell: bool,
+    /// The root still runs this command (otherwise only what it left behind is killed).
+    pub running: bool,
+    /// Kernel ticks since boot when the command began: descent is believed only from then on.
+    pub since: u64,
+    pub grace: Duration,
+    /// What a user's Ctrl-C does: INT and no further.
+    pub first: i32,
+}
+
+/// A finished kill.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outcome {
+    pub key: u32,
+    pub killed: Killed,
+}
+
+struct Job {
+    target: Target,
+    seen: HashMap<u32, u64>,
+    phase: Phase,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Phase {
+    /// TERM was sent; KILL at the instant.
+    Grace(Instant),
+    /// KILL was sent; given up at the instant.
+    Killing(Instant),
+}
+
+/// Body of the killer's thread.
+pub(crate) fn run(targets: &Receiver<Target>, outcomes: &Sender<Outcome>, waker: &Waker) {
+    let mut jobs: Vec<Job> = Vec::new();
+    loop {
+        let mut fresh = Vec::new();
+        if jobs.is_empty() {
+            match targets.recv() {
+                Ok(target) => fresh.push(target),
+                Err(_) => return,
+            }
+        }
+        fresh.extend(targets.try_iter());
+        let now = Instant::now();
+        for target in fresh {
+            // The shell first: when its child dies, it must not go on to the next command of the list.
+            if target.shell && target.running {
+                sys::kill_child(target.root, if target.first == libc::SIGINT { SHELL_INT } else { SHELL_TERM });
+            }
+            let until = now + target.grace;
+            jobs.push(Job { target, seen: HashMap::new(), phase: Phase::Grace(until) });
+        }
+        step(&mut jobs, outcomes, waker);
+    }
+}
+
+/// One look at all processes, and what follows from it for each job.
+fn step(jobs: &mut Vec<Job>, outcomes: &Sender<Outcome>, waker: &Waker) {
+    let table = Table::read(jobs);
+    let now = Instant::now();
+    let mut watch: Vec<OwnedFd> = Vec::new();
+    let mut wake = now + Duration::from_secs(1);
+    let mut done = Vec::new();
+    for (i, job) in jobs.iter_mut().enumerate() {
+        let members = table.members(&job.target);
+        let fresh: Vec<&Entry> =
+            members.iter().copied().filter(|m| job.seen.get(&m.pid) != Some(&m.start)).collect();
+        for member in &fresh {
+            job.seen.insert(member.pid, member.start);
+        }
+        let shell_alive = job.target.shell && job.target.running && table.get(job.target.root).is_some();
+        if members.is_empty() && !shell_alive {
+            let killed = Killed { killed: job.seen.len() as u32, left: 0 };
+            let _ = outcomes.send(Outcome { key: job.target.key, killed });
+            done.push(i);
+            continue;
+        }
+        if let Phase::Grace(until) = job.phase {
+            // A shell that has nobody to wait for should act at once; one that does not is stuck.
+            let until = if members.is_empty() { until.min(now + SHELL_WAIT) } else { until };
+            job.phase = Phase::Grace(until);
+            if now < until {
+                signal_all(&fresh, job.target.first, &mut watch);
+                signal_all(&fresh, libc::SIGCONT, &mut Vec::new());
+                for member in &members {
+                    watch.extend(member.open());
+                }
+                if shell_alive {
+                    watch.extend(table.get(job.target.root).and_then(Entry::open));
+                }
+                wake = wake.min(until);
+                continue;
+            }
+            job.phase = Phase::Killing(now + LAST_WAIT);
+        }
+        if let Phase::Killing(until) = job.phase {
+            if now >= until {
+                let left = members.len() as u32 + u32::from(shell_alive);
+                let killed = Killed { killed: (job.seen.len() as u32).saturating_sub(left), left };
+                let _ = outcomes.send(Outcome { key: job.target.key, killed });
+                done.push(i);
+                continue;
+            }
+            // Frozen processes can't fork; those that were born meanwhile are found by the next look.
+            signal_all(&members, libc::SIGSTOP, &mut Vec::new());
+            signal_all(&members, libc::SIGKILL, &mut watch);
+            if shell_alive {
+                sys::kill_child(job.target.root, libc::SIGKILL);
+                watch.extend(table.get(job.target.root).and_then(Entry::open));
+            }
+            wake = wake.min(now + Duration::from_millis(if fresh.is_empty() { 20 } else { 2 })).min(until);
+        }
+    }
+    let reported = !done.is_empty();
+    for i in done.into_iter().rev() {
+        jobs.swap_remove(i);
+    }
+    if reported {
+        waker.wake();
+    }
+    if !jobs.is_empty() {
+        wait_for_any(&watch, wake.saturating_duration_since(Instant::now()));
+    }
+}
+
+fn signal_all(members: &[&Entry], signal: i32, watch: &mut Vec<OwnedFd>) {
+    for member in members {
+        if let Some(fd) = member.open() {
+            let _ = sys::pidfd_signal(fd.as_fd(), signal);
+            watch.push(fd);
+        }
+    }
+}
+
+/// Returns when one of the processes has ended, or after the time. A few milliseconds more let the others
+/// end too, so that the next look serves all of them.
+fn wait_for_any(watch: &[OwnedFd], most: Duration) {
+    let spec = |t: Duration| Timespec { tv_sec: t.as_secs().cast_signed(), tv_nsec: i64::from(t.subsec_nanos()) };
+    let mut fds: Vec<PollFd<'_>> = watch.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+    // A new target must not wait long for the jobs before it.
+    let most = most.min(Duration::from_millis(50));
+    if matches!(rustix::event::poll(&mut fds, Some(&spec(most))), Ok(1..)) && watch.len() > 1 {
+        std::thread::sleep(Duration::from_millis(2).min(most));
+    }
+}
+
+/// One process, as a look at `/proc` found it.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    pid: u32,
+    parent: u32,
+    start: u64,
+    tag: Option<u64>,
+}
+
+impl Entry {
+    /// A handle on exactly this process: `None` if it is gone or its number was given to another.
+    fn open(&self) -> Option<OwnedFd> {
+        let fd = rustix::process::pidfd_open(Pid::from_raw(self.pid.cast_signed())?, PidfdFlags::empty()).ok()?;
+        let (_, start, dead) = read_stat(self.pid)?;
+        (start == self.start && !dead).then_some(fd)
+    }
+}
+
+struct Table {
+    entries: HashMap<u32, Entry>,
+    children: HashMap<u32, Vec<u32>>,
+}
+
+impl Table {
+    fn read(jobs: &[Job]) -> Self {
+        let tagged = jobs.iter().any(|j| j.target.tag.is_some());
+        let oldest = jobs.iter().map(|j| j.target.since).min().unwrap_or(0);
+        let mut table = Self { entries: HashMap::new(), children: HashMap::new() };
+        let Ok(dir) = std::fs::read_dir("/proc") else { return table };
+        let me = std::process::id();
+        for item in dir.flatten() {
+            let Some(pid) = item.file_name().to_str().and_then(|n| n.parse::<u32>().ok()) else { continue };
+            let Some((parent, start, dead)) = read_stat(pid) else { continue };
+            if dead || pid == me {
+                continue;
+            }
+            // Older than any command that is being killed: no descendant, and not worth another read.
+            let tag = if tagged && start + 1 >= oldest { read_tag(pid) } else { None };
+            table.entries.insert(pid, Entry { pid, parent, start, tag });
+        }
+        for entry in table.entries.values() {
+            table.children.entry(entry.parent).or_default().push(entry.pid);
+        }
+        table
+    }
+
+    fn get(&self, pid: u32) -> Option<&Entry> {
+        self.entries.get(&pid)
+    }
+
+    /// Everything that belongs to the target, without the shell of a session.
+    fn members(&self, target: &Target) -> Vec<&Entry> {
+        let mut found = HashSet::new();
+        let mut queue: Vec<u32> = Vec::new();
+        let spared = |pid: u32| target.shell && pid == target.root;
+        if let Some(tag) = target.tag {
+            queue.extend(self.entries.values().filter(|e| e.tag == Some(tag)).map(|e| e.pid));
+        }
+        if target.running {
+            if target.shell {
+                // With a tag, the shell's other children are known to belong to other commands.
+                if target.tag.is_none() {
+                    let young = |pid: &&u32| self.get(**pid).is_some_and(|e| e.start >= target.since);
+                    queue.extend(self.children.get(&target.root).into_iter().flatten().filter(young));
+                }
+            } else {
+                queue.push(target.root);
+            }
+        }
+        while let Some(pid) = queue.pop() {
+            if spared(pid) || !self.entries.contains_key(&pid) || !found.insert(pid) {
+                continue;
+            }
+            queue.extend(self.children.get(&pid).into_iter().flatten());
+        }
+        found.into_iter().filter_map(|pid| self.get(pid)).collect()
+    }
+}
+
+/// Parent, start time in ticks, and whether it is only a corpse.
+fn read_stat(pid: u32) -> Option<(u32, u64, bool)> {
+    let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+    // The name is in parentheses and may contain anything, parentheses included.
+    let after = stat.iter().rposition(|b| *b == b')')?;
+    let rest = std::str::from_utf8(stat.get(after + 2..)?).ok()?;
+    let mut fields = rest.split_ascii_whitespace();
+    let state = fields.next()?;
+    let parent = fields.next()?.parse().ok()?;
+    let start = fields.nth(17)?.parse().ok()?;
+    Some((parent, start, matches!(state, "Z" | "X" | "x")))
+}
+
+/// Now, in the unit of [`Target::since`].
+pub(crate) fn ticks_now() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let per_second = rustix::param::clock_ticks_per_second();
+    now.tv_sec.cast_unsigned() * per_second + now.tv_nsec.cast_unsigned() * per_second / 1_000_000_000
+}
+
+/// Sends a signal to what runs in a command, once. For a session command the shell is spared.
+pub(crate) fn signal_members(target: &Target, signal: i32) -> u32 {
+    let job = Job { target: target.clone(), seen: HashMap::new(), phase: Phase::Grace(Instant::now()) };
+    let table = Table::read(std::slice::from_ref(&job));
+    let members = table.members(target);
+    signal_all(&members, signal, &mut Vec::new());
+    members.len() as u32
+}
+
+/// Is anything alive that the outpost started, besides these processes?
+pub(crate) fn has_descendants_besides(known: &HashSet<u32>) -> bool {
+    let table = Table::read(&[]);
+    let mut queue: Vec<u32> = table.children.get(&std::process::id()).cloned().unwrap_or_default();
+    while let Some(pid) = queue.pop() {
+        if !known.contains(&pid) {
+            return true;
+        }
+        queue.extend(table.children.get(&pid).into_iter().flatten());
+    }
+    false
+}
+
+/// The last act: nothing that descends from the outpost survives it. Frozen first, then killed.
+pub(crate) fn kill_all_descendants(most: Duration) {
+    let deadline = Instant::now() + most;
+    while Instant::now() < deadline {
+        let table = Table::read(&[]);
+        let mut queue: Vec<u32> = table.children.get(&std::process::id()).cloned().unwrap_or_default();
+        let mut members = Vec::new();
+        while let Some(pid) = queue.pop() {
+            members.extend(table.get(pid));
+            queue.extend(table.children.get(&pid).into_iter().flatten());
+        }
+        if members.is_empty() {
+            return;
+        }
+        signal_all(&members, libc::SIGSTOP, &mut Vec::new());
+        let mut watch = Vec::new();
+        signal_all(&members, libc::SIGKILL, &mut watch);
+        wait_for_any(&watch, Duration::from_millis(20));
+        while sys::next_child().is_some() {}
+    }
+}

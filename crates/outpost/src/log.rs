@@ -1,0 +1,550 @@
+//! A process's output: kept in arrival order, addressed by offset, bounded in memory and on disk.
+//!
+//! The log is a sequence of records (stream, length, bytes), cut into segments. A small log is one segment in
+//! memory; a larger one lives in files. When the files reach the cap, the oldest segment that is not part
+//! of the head is dropped and its file used again for the newest: the beginning and the end stay, the middle
+//! goes, and the status says which bytes are gone.
+
+use farshell_protocol::process::{LogPiece, OutputStatus, Stream, View};
+use rustix::io::Errno;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// A log up to this size makes no file. Small enough for a thousand of them.
+const IN_MEMORY: usize = 16 << 10;
+/// Segments that a full log consists of: what is dropped at a time is a thirty-second of the cap.
+const SEGMENTS: u64 = 32;
+/// The share of the cap that keeps the beginning.
+const HEAD_SEGMENTS: usize = 8;
+/// Stream and length before each record's bytes.
+const RECORD: usize = 5;
+
+#[derive(Debug)]
+pub(crate) struct Log {
+    /// Where files go: this path with `.N` appended.
+    base: PathBuf,
+    segment_size: u64,
+    segments: Vec<Segment>,
+    files_made: u32,
+    /// Bytes seen, by stream.
+    totals: [u64; 2],
+    /// Bytes that were stored once and dropped: `from..to` in arrival order.
+    dropped: (u64, u64),
+    error: Option<String>,
+}
+
+#[derive(Debug)]
+struct Segment {
+    store: Store,
+    /// Bytes in the store, record headers included.
+    used: u64,
+    /// Offsets of the first byte: arrival order and by stream.
+    base: u64,
+    base_of: [u64; 2],
+    /// Arrival offset after the last byte.
+    end: u64,
+}
+
+#[derive(Debug)]
+enum Store {
+    Memory(Vec<u8>),
+    File(File, PathBuf),
+}
+
+/// A place in the log, with a memory of where that was, so that reading on costs no search.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Cursor {
+    /// Arrival offset of the next byte.
+    pub offset: u64,
+    hint: Option<Position>,
+}
+
+impl Cursor {
+    pub(crate) fn at(offset: u64) -> Self {
+        Self { offset, hint: None }
+    }
+
+    /// Moves over bytes that the reader got by other means.
+    pub(crate) fn skip(&mut self, bytes: usize) {
+        self.offset += bytes as u64;
+        self.hint = None;
+    }
+}
+
+/// A record boundary.
+#[derive(Clone, Copy, Debug)]
+struct Position {
+    segment_base: u64,
+    at: u64,
+    offset: u64,
+    of: [u64; 2],
+}
+
+/// What a read found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Read {
+    Piece { stream: Stream, offset: u64, stream_offset: u64, bytes: Vec<u8> },
+    /// These bytes are gone; the cursor stands behind them.
+    Gap { from: u64, to: u64 },
+    /// Nothing more for now.
+    End,
+}
+
+fn index(stream: Stream) -> usize {
+    match stream {
+        Stream::Stdout => 0,
+        Stream::Stderr => 1,
+    }
+}
+
+impl Log {
+    pub(crate) fn new(base: PathBuf, cap: u64) -> Self {
+        Self {
+            base,
+            segment_size: (cap / SEGMENTS).clamp(4 << 10, 8 << 20),
+            segments: Vec::new(),
+            files_made: 0,
+            totals: [0; 2],
+            dropped: (0, 0),
+            error: None,
+        }
+    }
+
+    /// All bytes so far, in arrival order.
+    pub(crate) fn total(&self) -> u64 {
+        self.totals[0] + self.totals[1]
+    }
+
+    pub(crate) fn total_of(&self, stream: Stream) -> u64 {
+        self.totals[index(stream)]
+    }
+
+    /// Bytes held in memory.
+    pub(crate) fn memory(&self) -> usize {
+        self.segments
+            .iter()
+            .map(|s| match &s.store {
+                Store::Memory(buf) => buf.capacity(),
+                Store::File(..) => 0,
+            })
+            .sum()
+    }
+
+    /// Bytes held on disk.
+    pub(crate) fn disk(&self) -> u64 {
+        self.segments.iter().filter(|s| matches!(s.store, Store::File(..))).map(|s| s.used).sum()
+    }
+
+    pub(crate) fn status(&self, open: bool) -> OutputStatus {
+        let path = self.segments.iter().find_map(|s| match &s.store {
+            Store::Memory(_) => None,
+            Store::File(_, path) => Some(path.to_string_lossy().into_owned()),
+        });
+        OutputStatus {
+            stdout: self.totals[0],
+            stderr: self.totals[1],
+            dropped_from: self.dropped.0,
+            dropped_to: self.dropped.1,
+            open,
+            log_error: self.error.clone(),
+            path,
+        }
+    }
+
+    pub(crate) fn append(&mut self, stream: Stream, bytes: &[u8]) {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            // A record never crosses a segment's end, and a segment never gets a record longer than itself.
+            let room = match self.segments.last() {
+                Some(last) => self.segment_size.saturating_sub(last.used + RECORD as u64),
+                None => 0,
+            };
+            if room == 0 {
+                self.new_segment();
+                continue;
+            }
+            let (now, later) = rest.split_at(rest.len().min(usize::try_from(room).unwrap_or(usize::MAX)));
+            if self.error.is_none()
+                && let Err(error) = self.store(stream, now)
+            {
+                self.error = Some(format!("the log could not be written: {error}"));
+            }
+            self.totals[index(stream)] += now.len() as u64;
+            if self.error.is_some() {
+                if self.dropped.0 == self.dropped.1 {
+                    self.dropped.0 = self.total() - now.len() as u64;
+                }
+                self.dropped.1 = self.total();
+            }
+            rest = later;
+        }
+    }
+
+    fn store(&mut self, stream: Stream, bytes: &[u8]) -> io::Result<()> {
+        let Some(last) = self.segments.last_mut() else { return Ok(()) };
+        let mut header = [0; RECORD];
+        header[0] = index(stream) as u8;
+        header[1..].copy_from_slice(&(bytes.len() as u32).to_le_bytes());
+        if let Store::Memory(buf) = &mut last.store {
+            if buf.len() + RECORD + bytes.len() <= IN_MEMORY {
+                buf.extend_from_slice(&header);
+                buf.extend_from_slice(bytes);
+                last.used += (RECORD + bytes.len()) as u64;
+                last.end += bytes.len() as u64;
+                return Ok(());
+            }
+            self.spill()?;
+        }
+        let Some(last) = self.segments.last_mut() else { return Ok(()) };
+        if let Store::File(file, _) = &last.store {
+            write_both(file, last.used, &header, bytes)?;
+            last.used += (RECORD + bytes.len()) as u64;
+            last.end += bytes.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Moves what is in memory to a file.
+    pub(crate) fn spill(&mut self) -> io::Result<()> {
+        for i in 0..self.segments.len() {
+            let Store::Memory(buf) = &self.segments[i].store else { continue };
+            if buf.is_empty() && i + 1 < self.segments.len() {
+                continue;
+            }
+            let (file, path) = make_file(&self.base, self.files_made)?;
+            file.write_all_at(buf, 0)?;
+            self.files_made += 1;
+            self.segments[i].store = Store::File(file, path);
+        }
+        Ok(())
+    }
+
+    fn new_segment(&mut self) {
+        let base = self.total();
+        let store = if self.segments.is_empty() {
+            Store::Memory(Vec::new())
+        } else {
+            match self.next_file() {
+                Ok((file, path)) => Store::File(file, path),
+                Err(error) => {
+                    self.error.get_or_insert_with(|| format!("the log could not be written: {error}"));
+                    Store::Memory(Vec::new())
+                }
+            }
+        };
+        self.segments.push(Segment { store, used: 0, base, base_of: self.totals, end: base });
+    }
+
+    /// A file for the next segment: that of the oldest droppable one once the log is full.
+    fn next_file(&mut self) -> io::Result<(File, PathBuf)> {
+        if (self.segments.len() as u64) < SEGMENTS {
+            let made = make_file(&self.base, self.files_made)?;
+            self.files_made += 1;
+            return Ok(made);
+        }
+        let old = self.segments.remove(HEAD_SEGMENTS);
+        if self.dropped.0 == self.dropped.1 {
+            self.dropped.0 = old.base;
+        }
+        self.dropped.1 = old.end;
+        match old.store {
+            Store::File(file, path) => Ok((file, path)),
+            Store::Memory(_) => {
+                let made = make_file(&self.base, self.files_made)?;
+                self.files_made += 1;
+                Ok(made)
+            }
+        }
+    }
+
+    /// Reads at most `max` bytes of one record.
+    pub(crate) fn read(&self, cursor: &mut Cursor, max: usize) -> Read {
+        loop {
+            if cursor.offset >= self.total() || max == 0 {
+                return Read::End;
+            }
+            let Some(segment) = self.segment_at(cursor.offset) else {
+                // Nothing is stored from here on: a log that could not be written.
+                let from = std::mem::replace(&mut cursor.offset, self.total());
+                return Read::Gap { from, to: cursor.offset };
+            };
+            if segment.base > cursor.offset {
+                let from = std::mem::replace(&mut cursor.offset, segment.base);
+                return Read::Gap { from, to: cursor.offset };
+            }
+            let mut position = match cursor.hint {
+                Some(p) if p.segment_base == segment.base && p.offset <= cursor.offset => p,
+                _ => Position { segment_base: segment.base, at: 0, offset: segment.base, of: segment.base_of },
+            };
+            while position.at < segment.used {
+                let Some((stream, len)) = segment.record(position.at) else { break };
+                let skip = cursor.offset - position.offset;
+                if skip < len {
+                    let want = usize::try_from(len - skip).unwrap_or(usize::MAX).min(max);
+                    let mut bytes = vec![0; want];
+                    if segment.bytes(position.at + RECORD as u64 + skip, &mut bytes).is_err() {
+                        break;
+                    }
+                    let offset = cursor.offset;
+                    let stream_offset = position.of[index(stream)] + skip;
+                    cursor.offset += want as u64;
+                    cursor.hint = Some(position);
+                    return Read::Piece { stream, offset, stream_offset, bytes };
+                }
+                position.at += RECORD as u64 + len;
+                position.offset += len;
+                position.of[index(stream)] += len;
+            }
+            // The segment could not be read to its end (somebody removed or cut the file).
+            let from = cursor.offset;
+            cursor.offset = segment.end.max(from + 1).min(self.total());
+            cursor.hint = None;
+            return Read::Gap { from, to: cursor.offset };
+        }
+    }
+
+    /// The segment that holds `offset`, or the first one after it.
+    fn segment_at(&self, offset: u64) -> Option<&Segment> {
+        let at = self.segments.partition_point(|s| s.end <= offset);
+        self.segments.get(at)
+    }
+
+    /// Up to `len` bytes of a view from `offset`, or from the first byte after it that is still there.
+    pub(crate) fn piece(&self, view: View, offset: u64, len: usize, open: bool) -> LogPiece {
+        let total = match view {
+            View::Arrival => self.total(),
+            View::Only(stream) => self.total_of(stream),
+        };
+        let mut piece = LogPiece { offset, bytes: Vec::new(), total, eof: false };
+        let mut cursor = Cursor::at(match view {
+            View::Arrival => offset,
+            View::Only(stream) => {
+                let of = index(stream);
+                let after = self.segments.partition_point(|s| s.base_of[of] <= offset);
+                self.segments.get(after.saturating_sub(1)).map_or(0, |s| s.base)
+            }
+        });
+        while piece.bytes.len() < len {
+            match self.read(&mut cursor, 256 << 10) {
+                Read::End => break,
+                Read::Gap { .. } if piece.bytes.is_empty() => {}
+                // A piece has no holes in it: the next one starts behind the gap.
+                Read::Gap { .. } => break,
+                Read::Piece { stream, offset: arrival, stream_offset, bytes } => {
+                    let first = match view {
+                        View::Arrival => arrival,
+                        View::Only(wanted) if wanted == stream => stream_offset,
+                        View::Only(_) => continue,
+                    };
+                    let skip = usize::try_from(offset.saturating_sub(first)).unwrap_or(usize::MAX);
+                    if skip >= bytes.len() {
+                        continue;
+                    }
+                    if piece.bytes.is_empty() {
+                        piece.offset = first + skip as u64;
+                    } else if piece.offset + piece.bytes.len() as u64 != first {
+                        break;
+                    }
+                    let room = len - piece.bytes.len();
+                    piece.bytes.extend(bytes[skip..].iter().take(room));
+                }
+            }
+        }
+        piece.eof = !open && piece.offset + piece.bytes.len() as u64 >= total;
+        piece
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        for segment in &self.segments {
+            if let Store::File(_, path) = &segment.store {
+                let _ = std::fs::remove_file(path);
+            }
+        }
+    }
+}
+
+impl Segment {
+    fn record(&self, at: u64) -> Option<(Stream, u64)> {
+        let mut header = [0; RECORD];
+        self.bytes(at, &mut header).ok()?;
+        let stream = if header[0] == 0 { Stream::Stdout } else { Stream::Stderr };
+        Some((stream, u64::from(u32::from_le_bytes([header[1], header[2], header[3], header[4]]))))
+    }
+
+    fn bytes(&self, at: u64, out: &mut [u8]) -> io::Result<()> {
+        match &self.store {
+            Store::File(file, _) => file.read_exact_at(out, at),
+            Store::Memory(buf) => {
+                let from = usize::try_from(at).unwrap_or(usize::MAX);
+                let found = from.checked_add(out.len()).and_then(|to| buf.get(from..to));
+                out.copy_from_slice(found.ok_or(io::ErrorKind::UnexpectedEof)?);
+                Ok(())
+            }
+        }
+    }
+}
+
+fn make_file(base: &Path, number: u32) -> io::Result<(File, PathBuf)> {
+    let mut name = base.as_os_str().to_owned();
+    name.push(format!(".{number}"));
+    let path = PathBuf::from(name);
+    let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
+    Ok((file, path))
+}
+
+fn write_both(file: &File, at: u64, header: &[u8], bytes: &[u8]) -> io::Result<()> {
+    let whole = header.len() + bytes.len();
+    let parts = [io::IoSlice::new(header), io::IoSlice::new(bytes)];
+    let done = loop {
+        match rustix::io::pwritev(file, &parts, at) {
+            Err(Errno::INTR) => {}
+            other => break other?,
+        }
+    };
+    if done == whole {
+        return Ok(());
+    }
+    // A short write is rare (the disk is nearly full): finish it plainly, or learn why not.
+    let mut all = Vec::with_capacity(whole);
+    all.extend_from_slice(header);
+    all.extend_from_slice(bytes);
+    file.write_all_at(&all[done..], at + done as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn log(cap: u64) -> (tempdir::Dir, Log) {
+        let dir = tempdir::Dir::new();
+        let log = Log::new(dir.0.join("p"), cap);
+        (dir, log)
+    }
+
+    mod tempdir {
+        use std::path::PathBuf;
+        use std::sync::atomic::{AtomicU32, Ordering};
+
+        pub(super) struct Dir(pub(super) PathBuf);
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+
+        impl Dir {
+            pub(super) fn new() -> Self {
+                let n = NEXT.fetch_add(1, Ordering::Relaxed);
+                let path = std::env::temp_dir().join(format!("farshell-log-{}-{n}", std::process::id()));
+                std::fs::create_dir_all(&path).unwrap();
+                Self(path)
+            }
+        }
+
+        impl Drop for Dir {
+            fn drop(&mut self) {
+                let _ = std::fs::remove_dir_all(&self.0);
+            }
+        }
+    }
+
+    fn all(log: &Log, view: View) -> Vec<u8> {
+        let mut out = Vec::new();
+        loop {
+            let piece = log.piece(view, out.len() as u64, 1000, false);
+            assert_eq!(piece.offset, out.len() as u64);
+            if piece.bytes.is_empty() {
+                assert!(piece.eof);
+                return out;
+            }
+            out.extend(piece.bytes);
+        }
+    }
+
+    #[test]
+    fn streams_apart_and_in_arrival_order_across_the_spill() {
+        let (_dir, mut log) = log(32 << 20);
+        let (mut out, mut err, mut both) = (Vec::new(), Vec::new(), Vec::new());
+        for i in 0..5000_u32 {
+            let text = format!("{i}\n");
+            let stream = if i % 3 == 0 { Stream::Stderr } else { Stream::Stdout };
+            log.append(stream, text.as_bytes());
+            if i % 3 == 0 { &mut err } else { &mut out }.extend(text.as_bytes());
+            both.extend(text.as_bytes());
+        }
+        assert_eq!(all(&log, View::Only(Stream::Stdout)), out);
+        assert_eq!(all(&log, View::Only(Stream::Stderr)), err);
+        assert_eq!(all(&log, View::Arrival), both);
+        assert_eq!(log.memory(), 0, "it went to disk");
+    }
+
+    #[test]
+    fn a_small_log_makes_no_file() {
+        let (dir, mut log) = log(32 << 20);
+        log.append(Stream::Stdout, b"hello");
+        assert_eq!(std::fs::read_dir(&dir.0).unwrap().count(), 0);
+        assert_eq!(all(&log, View::Arrival), b"hello");
+    }
+
+    #[test]
+    fn the_middle_is_dropped_and_said() {
+        let (dir, mut log) = log(256 << 10);
+        let byte = |i: u64| (i % 251) as u8;
+        let total = 2_000_000_u64;
+        let mut at = 0;
+        while at < total {
+            let chunk: Vec<u8> = (at..(at + 3000).min(total)).map(byte).collect();
+            log.append(Stream::Stdout, &chunk);
+            at += chunk.len() as u64;
+        }
+        let status = log.status(false);
+        assert_eq!(status.stdout, total);
+        assert!(status.dropped_from > 60_000 && status.dropped_to < total - 150_000, "{status:?}");
+        assert!(log.disk() <= 256 << 10);
+        assert!(std::fs::read_dir(&dir.0).unwrap().count() <= 32);
+        let mut cursor = Cursor::default();
+        let mut seen = 0_u64;
+        let mut gaps = Vec::new();
+        loop {
+            match log.read(&mut cursor, 7777) {
+                Read::Piece { offset, bytes, .. } => {
+                    for (i, b) in bytes.iter().enumerate() {
+                        assert_eq!(*b, byte(offset + i as u64));
+                    }
+                    seen += bytes.len() as u64;
+                }
+                Read::Gap { from, to } => gaps.push((from, to)),
+                Read::End => break,
+            }
+        }
+        assert_eq!(gaps, [(status.dropped_from, status.dropped_to)]);
+        assert_eq!(seen + (status.dropped_to - status.dropped_from), total);
+        let piece = log.piece(View::Only(Stream::Stdout), status.dropped_from + 10, 10, false);
+        assert_eq!(piece.offset, status.dropped_to, "a read in the hole continues behind it");
+    }
+
+    #[test]
+    fn files_go_with_the_log() {
+        let (dir, mut log) = log(1 << 20);
+        log.append(Stream::Stdout, &vec![b'x'; 300_000]);
+        assert!(std::fs::read_dir(&dir.0).unwrap().count() > 0);
+        drop(log);
+        assert_eq!(std::fs::read_dir(&dir.0).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_log_that_cannot_be_written_says_so_and_counts_on() {
+        let (dir, mut log) = log(1 << 20);
+        log.append(Stream::Stdout, b"start");
+        std::fs::remove_dir_all(&dir.0).unwrap();
+        log.append(Stream::Stdout, &vec![b'x'; 100_000]);
+        let status = log.status(false);
+        assert_eq!(status.stdout, 100_005);
+        assert!(status.log_error.is_some());
+        assert_eq!(status.dropped_to, 100_005);
+        let mut cursor = Cursor::default();
+        assert!(matches!(log.read(&mut cursor, 100), Read::Piece { .. }));
+        while !matches!(log.read(&mut cursor, 1 << 20), Read::End) {}
+        assert_eq!(cursor.offset, 100_005);
+    }
+}

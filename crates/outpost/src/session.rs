@@ -1,0 +1,135 @@
+//! One session as the outpost keeps it.
+
+use crate::shell::NamedPipe;
+use farshell_protocol::SessionName;
+use farshell_protocol::session::{Mode, SessionInfo};
+use std::collections::{HashSet, VecDeque};
+
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub name: SessionName,
+    pub mode: Mode,
+    /// The shell that runs or will run its next command.
+    pub shell: Option<u32>,
+    pub stage: Stage,
+    /// The process that runs.
+    pub current: Option<u32>,
+    pub queue: VecDeque<u32>,
+    /// Where the next command begins.
+    pub cwd: Vec<u8>,
+    /// `$?` for the next command.
+    pub last_status: i32,
+    /// What a new shell has to source to become this session.
+    pub state: Vec<u8>,
+    /// For one-shot sessions: functions and aliases of the init files, which each new shell gets first.
+    pub baseline: Vec<u8>,
+    /// Sourced by the first shell only.
+    pub init_files: Vec<Vec<u8>>,
+    /// Functions and aliases of the shell, `None` if that isn't known at the moment.
+    pub names: Option<HashSet<String>>,
+    /// A fresh pair of pipes, or the pair of the last command, which nobody holds any more.
+    pub pipes: Option<(u32, [NamedPipe; 2])>,
+    /// Shells in a row that died before they ran anything.
+    pub false_starts: u32,
+    pub commands: u64,
+    pub restarts: u64,
+    pub closing: bool,
+}
+
+/// Where a session's shell is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// There is none, or it is still taking over the session's state.
+    Preparing,
+    /// It waits for a command.
+    Ready,
+    /// It runs one.
+    Running,
+    /// One-shot: the command ended, the shell still writes its state down.
+    Leaving,
+    /// No shell can be started; commands fail at once.
+    Failed,
+}
+
+impl Session {
+    pub(crate) fn info(&self, shell: &str, created: bool) -> SessionInfo {
+        SessionInfo {
+            name: self.name.clone(),
+            mode: self.mode,
+            created,
+            shell: shell.to_owned(),
+            cwd: self.cwd.clone(),
+            busy: self.current.is_some(),
+            queued: self.queue.len() as u32,
+            commands: self.commands,
+            restarts: self.restarts,
+        }
+    }
+}
+
+/// The names of functions and aliases in a state. A value that spans lines may look like one: then a name too
+/// many is known, which only costs a state written more often. `None` if a trap may run with any command.
+pub(crate) fn shadowing_names(state: &[u8]) -> Option<HashSet<String>> {
+    let mut names = HashSet::new();
+    for line in state.split(|b| *b == b'\n') {
+        if let Some(rest) = line.strip_prefix(b"alias ") {
+            let rest = rest.strip_prefix(b"-- ").unwrap_or(rest);
+            let end = rest.iter().position(|b| *b == b'=').unwrap_or(rest.len());
+            names.insert(String::from_utf8_lossy(&rest[..end]).into_owned());
+        } else if let Some(name) = line.strip_suffix(b" () ").or_else(|| line.strip_suffix(b" ()")) {
+            let name = name.strip_prefix(b"function ").unwrap_or(name);
+            names.insert(String::from_utf8_lossy(name).into_owned());
+        } else if line.starts_with(b"trap -- ") && [&b"DEBUG"[..], b"ERR", b"RETURN"].iter().any(|t| line.ends_with(t)) {
+            return None;
+        } else if [&b"' DEBUG"[..], b"' ERR", b"' RETURN"].iter().any(|t| line.ends_with(t)) {
+            return None;
+        }
+    }
+    Some(names)
+}
+
+/// Variables that a state exports.
+pub(crate) fn exported_names(state: &[u8]) -> HashSet<Vec<u8>> {
+    let mut names = HashSet::new();
+    for line in state.split(|b| *b == b'\n') {
+        let rest = match line.strip_prefix(b"declare -") {
+            Some(rest) => {
+                let Some(space) = rest.iter().position(|b| *b == b' ') else { continue };
+                if !rest[..space].contains(&b'x') {
+                    continue;
+                }
+                &rest[space + 1..]
+            }
+            None => match line.strip_prefix(b"export ") {
+                Some(rest) => rest,
+                None => continue,
+            },
+        };
+        let end = rest.iter().position(|b| *b == b'=').unwrap_or(rest.len());
+        if !rest[..end].is_empty() && rest[..end].iter().all(|b| b.is_ascii_alphanumeric() || *b == b'_') {
+            names.insert(rest[..end].to_vec());
+        }
+    }
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_functions_and_aliases_are_found() {
+        let state = b"declare -x A=\"1\"\nf () \n{ \n    echo\n}\nalias ll='ls -l'\nalias -- -='cd -'\n";
+        let names = shadowing_names(state).unwrap();
+        assert_eq!(names, ["f", "ll", "-"].map(str::to_owned).into());
+        assert!(shadowing_names(b"trap -- 'echo x' DEBUG\n").is_none());
+        assert!(shadowing_names(b"trap -- 'exit 1' EXIT\n").is_some());
+    }
+
+    #[test]
+    fn exported_variables_are_found() {
+        let state = b"declare -x A=\"1\"\ndeclare -- b=\"2\"\ndeclare -irx C=\"3\"\nexport D='4'\ndeclare -x E\n";
+        let expected: HashSet<Vec<u8>> = ["A", "C", "D", "E"].map(|s| s.as_bytes().to_vec()).into();
+        assert_eq!(exported_names(state), expected);
+    }
+}

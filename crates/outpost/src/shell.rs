@@ -1,0 +1,594 @@
+//! One shell process, and the words with which it is driven.
+//!
+//! The shell reads its script from a pipe that only the outpost writes to. For each command the outpost puts
+//! a script into a memory file and sends two short lines: source that file (it only sets variables), evaluate
+//! one of them. The command is evaluated at the top level of the shell, so all it does to the shell lasts.
+//! Input, output and the report travel through pipes and memory files that the shell opens under
+//! `/proc/<outpost>/fd/<n>`: nothing is inherited by what the command starts, nothing on a file system can be
+//! removed or filled up, and a command that closes every descriptor closes none of ours.
+//!
+//! A report carries a random token that only this shell's own variables and memory files know. What a
+//! command prints is never looked at.
+
+use crate::sys::{self, Spawn, Stdio};
+use rustix::fs::{MemfdFlags, Mode, OFlags};
+use rustix::pipe::{PipeFlags, pipe_with};
+use std::ffi::{CString, OsStr};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::LazyLock;
+
+/// Commands up to this size travel inside the script; larger ones in a memory file of their own, which the
+/// shell reads without parsing them twice.
+const INLINE: usize = 256;
+
+/// Which shell a place has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Program {
+    pub path: PathBuf,
+    pub bash: bool,
+}
+
+impl Program {
+    /// bash if there is one, else sh.
+    pub(crate) fn find() -> Option<Self> {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let usual = ["/usr/local/bin", "/usr/bin", "/bin"].map(PathBuf::from);
+        let dirs: Vec<PathBuf> = std::env::split_paths(&path).filter(|d| d.is_absolute()).chain(usual).collect();
+        for (name, bash) in [("bash", true), ("sh", false)] {
+            for dir in &dirs {
+                let path = dir.join(name);
+                if rustix::fs::access(&path, rustix::fs::Access::EXEC_OK).is_ok() && path.is_file() {
+                    return Some(Self { path, bash });
+                }
+            }
+        }
+        None
+    }
+
+    pub(crate) fn name(&self) -> &'static str {
+        if self.bash { "bash" } else { "sh" }
+    }
+}
+
+/// What a shell says on its report pipe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Report {
+    /// It is there and waits.
+    Ready { version: String },
+    /// It has taken over a state.
+    Restored { cwd: Vec<u8> },
+    /// A command ended. If the shell is `leaving`, it ends too, as soon as it has written its state down.
+    End { number: u64, status: i32, cwd: Vec<u8>, leaving: bool },
+    /// A command did not begin: its directory can't be entered.
+    NoDir { number: u64 },
+    /// The state after a command has been written down.
+    Saved { number: u64 },
+}
+
+/// What one command of a shell needs to know.
+#[derive(Debug)]
+pub(crate) struct Command<'a> {
+    pub text: &'a [u8],
+    pub stdin: Option<&'a OwnedFd>,
+    pub stdout: &'a OwnedFd,
+    /// Absent: stderr goes where stdout goes.
+    pub stderr: Option<&'a OwnedFd>,
+    pub workdir: Option<&'a [u8]>,
+    /// Where to return to after a command with a workdir.
+    pub home: &'a [u8],
+    /// `$?` as the command finds it.
+    pub last_status: i32,
+    /// Write the state down afterwards.
+    pub save: bool,
+    /// The shell ends with the command.
+    pub one_shot: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Shell {
+    pub pid: u32,
+    pub bash: bool,
+    /// bash 4.4 and later can read a file into a variable as it is.
+    mapfile: bool,
+    control: OwnedFd,
+    pub reports: NamedPipe,
+    received: Vec<u8>,
+    script: File,
+    text: Option<File>,
+    on_exit: File,
+    /// States, written alternately, so that one is whole whenever the shell dies.
+    states: [File; 3],
+    token: String,
+    pub number: u64,
+    /// Bytes of control lines that were sent for the current command.
+    sent: usize,
+}
+
+fn memory_file(name: &str) -> io::Result<File> {
+    Ok(File::from(rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC)?))
+}
+
+fn refill(file: &File, bytes: &[u8]) -> io::Result<()> {
+    file.write_all_at(bytes, 0)?;
+    file.set_len(bytes.len() as u64)
+}
+
+/// A pipe that others write to by opening it under its name.
+///
+/// The outpost keeps a writing end too: without one, every writer that comes or goes would wake it.
+#[derive(Debug)]
+pub(crate) struct NamedPipe {
+    pub read: OwnedFd,
+    pub write: OwnedFd,
+}
+
+impl NamedPipe {
+    pub(crate) fn new() -> io::Result<Self> {
+        let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        Ok(Self { read, write })
+    }
+
+    /// Makes a whole pipe of a reading end whose writers have all gone.
+    pub(crate) fn again(read: OwnedFd) -> io::Result<Self> {
+        let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let write = rustix::fs::open(format!("/proc/self/fd/{}", read.as_raw_fd()), flags, Mode::empty())?;
+        Ok(Self { read, write })
+    }
+}
+
+/// The name under which a child opens one of our descriptors.
+pub(crate) fn name_of(fd: &impl AsRawFd) -> String {
+    static ME: LazyLock<u32> = LazyLock::new(std::process::id);
+    format!("/proc/{}/fd/{}", *ME, fd.as_raw_fd())
+}
+
+/// Quotes for any POSIX shell.
+pub(crate) fn quote(out: &mut Vec<u8>, text: &[u8]) {
+    out.push(b'\'');
+    for part in text.split_inclusive(|b| *b == b'\'') {
+        match part.split_last() {
+            Some((b'\'', before)) => {
+                out.extend_from_slice(before);
+                out.extend_from_slice(b"'\\''");
+            }
+            _ => out.extend_from_slice(part),
+        }
+    }
+    out.push(b'\'');
+}
+
+/// 16 random characters.
+pub(crate) fn token() -> String {
+    let mut bytes = [0; 8];
+    // Without randomness (a kernel that has none yet) the clock must do: the token guards against accidents.
+    if getrandom::fill(&mut bytes).is_err() {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        bytes = (now.tv_nsec.cast_unsigned() ^ now.tv_sec.cast_unsigned() << 32).to_le_bytes();
+    }
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+impl Shell {
+    /// Starts a shell that waits for its task.
+    pub(crate) fn start(program: &Program) -> io::Result<Self> {
+        let (control_read, control) = pipe_with(PipeFlags::CLOEXEC)?;
+        rustix::io::ioctl_fionbio(&control, true)?;
+        let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+        let argv: &[&str] =
+            if program.bash { &["bash", "--noprofile", "--norc", "-s"] } else { &["sh", "-s"] };
+        let argv: Vec<CString> = argv.iter().map(|a| CString::new(*a)).collect::<Result<_, _>>()?;
+        let root = CString::new("/")?;
+        let pid = sys::spawn(&Spawn {
+            program: OsStr::from_bytes(program.path.as_os_str().as_bytes()),
+            argv: &argv,
+            // Nothing is inherited: variables come with the state that the shell takes over.
+            env: &[],
+            stdio: [Stdio::Fd(control_read.as_fd()), Stdio::Fd(null.as_fd()), Stdio::Fd(null.as_fd())],
+            cwd: Some(&root),
+        })?;
+        let shell = Self {
+            pid,
+            bash: program.bash,
+            mapfile: false,
+            control,
+            reports: NamedPipe::new()?,
+            received: Vec::new(),
+            script: memory_file("script")?,
+            text: None,
+            on_exit: memory_file("exit")?,
+            states: [memory_file("state")?, memory_file("state")?, memory_file("state")?],
+            token: token(),
+            number: 0,
+            sent: 0,
+        };
+        let version = if program.bash { "\"$BASH_VERSION\"" } else { "-" };
+        let ready = format!("printf '{} ready 0 %s\\0' {version} >{}\n", shell.token, name_of(&shell.reports.read));
+        refill(&shell.script, ready.as_bytes())?;
+        shell.send(format!(". {}\n", name_of(&shell.script)).as_bytes())?;
+        Ok(shell)
+    }
+
+    fn send(&self, line: &[u8]) -> io::Result<()> {
+        // The pipe is empty or holds a few lines: a write of a hundred bytes is all or nothing.
+        rustix::io::write(&self.control, line)?;
+        Ok(())
+    }
+
+    /// `builtin` in bash keeps a user's function of that name out; other shells have no such word.
+    fn builtin(&self) -> &'static str {
+        if self.bash { "builtin " } else { "" }
+    }
+
+    /// Has the shell taken over a state, and set its traps.
+    pub(crate) fn restore(&self, state: &[u8], cwd: &[u8], init_files: &[Vec<u8>], one_shot: bool) -> io::Result<()> {
+        let builtin = self.builtin();
+        let exit = self.exit_script(one_shot);
+        refill(&self.on_exit, exit.as_bytes())?;
+        let mut script = Vec::with_capacity(state.len() + 1024);
+        if self.bash {
+            script.extend_from_slice(b"__farshell_b=$BASHOPTS __farshell_o=$SHELLOPTS __farshell_d=\n");
+        }
+        script.extend_from_slice(state);
+        if self.bash {
+            script.extend_from_slice(BASH_OPTIONS.as_bytes());
+        }
+        script.extend_from_slice(format!("\n{KEEP_OLDPWD}{{ {builtin}cd -- ").as_bytes());
+        quote(&mut script, cwd);
+        script.extend_from_slice(format!(" || {builtin}cd || {builtin}cd /; }} >/dev/null 2>&1\n").as_bytes());
+        script.extend_from_slice(PUT_OLDPWD.as_bytes());
+        for file in init_files {
+            script.extend_from_slice(b"[ -r ");
+            quote(&mut script, file);
+            script.extend_from_slice(b" ] && . ");
+            quote(&mut script, file);
+            script.extend_from_slice(b" </dev/null >/dev/null 2>&1\n");
+        }
+        script.extend_from_slice(
+            format!(
+                "{builtin}trap '. {exit}' EXIT\n{builtin}trap 'exit 137' {term}\n{builtin}trap 'exit 130' {int}\n\
+                 {builtin}set +e\n__farshell_n=0\n\
+                 {builtin}printf '{token} restored 0 %s\\0' \"$PWD\" >{reports}\n{save}",
+                save = if init_files.is_empty() {
+                    String::new()
+                } else {
+                    let save = self.save_script(0, false, "0");
+                    format!("{save}{builtin}printf '{} saved 0\\0' >{}\n", self.token, name_of(&self.reports.read))
+                },
+                exit = name_of(&self.on_exit),
+                term = crate::kill::SHELL_TERM,
+                int = crate::kill::SHELL_INT,
+                token = self.token,
+                reports = name_of(&self.reports.read),
+            )
+            .as_bytes(),
+        );
+        refill(&self.script, &script)?;
+        self.send(format!(". {}\n", name_of(&self.script)).as_bytes())
+    }
+
+    /// What the shell does when it ends, by `exit`, by `set -e`, or because it was told to: it reports, and
+    /// writes down its state.
+    fn exit_script(&self, one_shot: bool) -> String {
+        let builtin = self.builtin();
+        // A child that was signalled between fork and exec still has the shell's traps.
+        let own = if self.bash { "[[ $BASHPID == \"$$\" ]] || builtin exit\nbuiltin trap - DEBUG RETURN ERR\n" } else { "" };
+        let save = self.save_script(2, one_shot, "$__farshell_n");
+        let save = if one_shot { format!("if [ \"$__farshell_d\" ]; then\n{save}fi\n") } else { save };
+        format!(
+            "__farshell_r=$?\n{own}{builtin}exec </dev/null >/dev/null 2>&1\n\
+             {builtin}printf '{token} exit %s %s %s\\0' \"$__farshell_n\" \"$__farshell_r\" \"$PWD\" >{reports}\n\
+             {builtin}set +e\n{save}\
+             {builtin}printf '{token} saved %s\\0' \"$__farshell_n\" >{reports}\n",
+            token = self.token,
+            reports = name_of(&self.reports.read),
+        )
+    }
+
+    fn save_script(&self, slot: usize, one_shot: bool, number: &str) -> String {
+        let what = match (self.bash, one_shot) {
+            (true, false) => "builtin declare -p; builtin declare -fp; builtin alias -p; builtin umask -p; builtin trap -p; \
+                 builtin printf '__farshell_o=%q __farshell_b=%q\\n' \"$SHELLOPTS\" \"$BASHOPTS\"",
+            (true, true) => "builtin export -p",
+            // No shell but bash can print its functions.
+            (false, false) => "set; export -p; printf 'umask '; umask",
+            (false, true) => "export -p",
+        };
+        let builtin = self.builtin();
+        format!(
+            "{{ {builtin}unset __farshell __farshell_c; {builtin}printf '#begin %s\\n' \"{number}\"; {what}; \
+             {builtin}printf '#end %s\\n' \"{number}\"; }} >{} 2>/dev/null\n",
+            name_of(&self.states[slot])
+        )
+    }
+
+    /// Runs a command; its number is [`Shell::number`] afterwards.
+    pub(crate) fn run(&mut self, command: &Command<'_>) -> io::Result<()> {
+        self.number += 1;
+        let number = self.number;
+        let builtin = self.builtin();
+        let reports = name_of(&self.reports.read);
+        let token = &self.token;
+
+        let mut what = Vec::with_capacity(command.text.len() + 256);
+        let in_file = self.mapfile && command.text.len() > INLINE;
+        if in_file {
+            let text = match self.text.take() {
+                Some(text) => text,
+                None => memory_file("command")?,
+            };
+            refill(&text, command.text)?;
+            self.text = Some(text);
+            what.extend_from_slice(b"builtin eval \"$__farshell_c\"");
+        } else {
+            // `command` keeps a syntax error from ending a plain sh.
+            what.extend_from_slice(if self.bash { b"builtin eval " } else { b"command eval " });
+            quote(&mut what, command.text);
+        }
+        let stdin = command.stdin.map_or_else(|| "/dev/null".to_owned(), name_of);
+        let stderr = command.stderr.map_or_else(|| "&1".to_owned(), name_of);
+        let redirections = format!(" <{stdin} >{} 2>{stderr}\n", name_of(command.stdout));
+
+        let mut body = Vec::with_capacity(what.len() + 512);
+        if let Some(dir) = command.workdir {
+            body.extend_from_slice(format!("{KEEP_OLDPWD}if {builtin}cd -- ").as_bytes());
+            quote(&mut body, dir);
+            body.extend_from_slice(format!(" >/dev/null 2>{}; then\n", name_of(command.stderr.unwrap_or(command.stdout))).as_bytes());
+        }
+        match command.last_status {
+            0 => body.extend_from_slice(b":\n"),
+            1 => body.extend_from_slice(b"! :\n"),
+            other => body.extend_from_slice(format!("(exit {other})\n").as_bytes()),
+        }
+        if command.one_shot {
+            // The shell leaves within the redirections, so that a trap on EXIT prints where it should.
+            body.extend_from_slice(b"{ ");
+            body.extend_from_slice(&what);
+            body.extend_from_slice(format!("\n{builtin}exit\n}}").as_bytes());
+            body.extend_from_slice(redirections.as_bytes());
+        } else {
+            body.extend_from_slice(&what);
+            body.extend_from_slice(redirections.as_bytes());
+            // A function named `builtin` would stand in the way of everything that follows.
+            let clear = if self.bash { "unset -f builtin\n" } else { "" };
+            body.extend_from_slice(
+                format!(
+                    "__farshell_r=$?\n{clear}\
+                     {builtin}printf '{token} end {number} %s %s\\0' \"$__farshell_r\" \"$PWD\" >{reports}\n"
+                )
+                .as_bytes(),
+            );
+        }
+        if command.workdir.is_some() {
+            body.extend_from_slice(
+                format!("else\n{builtin}printf '{token} nodir {number}\\0' >{reports}\nfi\n{builtin}cd -- ").as_bytes(),
+            );
+            quote(&mut body, command.home);
+            body.extend_from_slice(format!(" >/dev/null 2>&1\n{PUT_OLDPWD}").as_bytes());
+        }
+        // `set -e` and `set -n` end with the command that set them: a shell that dies of the next typo, or
+        // runs nothing any more, serves nobody.
+        body.extend_from_slice(format!("{builtin}set +e +n\n").as_bytes());
+        if command.save && !command.one_shot {
+            body.extend_from_slice(self.save_script((number & 1) as usize, false, &number.to_string()).as_bytes());
+            body.extend_from_slice(format!("{builtin}printf '{token} saved {number}\\0' >{reports}\n").as_bytes());
+        }
+
+        let mut script = Vec::with_capacity(body.len() * 5 / 4 + 64);
+        script.extend_from_slice(format!("__farshell_n={number} __farshell_d={}\n", if command.save { "1" } else { "" }).as_bytes());
+        if in_file && let Some(text) = &self.text {
+            script.extend_from_slice(format!("builtin mapfile -t -d '' __farshell_c <{}\n", name_of(text)).as_bytes());
+        }
+        script.extend_from_slice(b"__farshell=");
+        quote(&mut script, &body);
+        script.push(b'\n');
+        refill(&self.script, &script)?;
+
+        let lines = format!(". {}\neval \"$__farshell\"\n", name_of(&self.script));
+        self.sent = lines.len();
+        self.send(lines.as_bytes())
+    }
+
+    /// The shell has taken the lines of the last command from the pipe: it may have begun to run it.
+    pub(crate) fn took_command(&self) -> bool {
+        sys::pipe_fill(self.control.as_fd()) == 0
+    }
+
+    /// Reads what the shell has reported.
+    pub(crate) fn reports(&mut self) -> Vec<Report> {
+        let mut found = Vec::new();
+        let mut buf = [0; 8192];
+        while let Ok(n) = rustix::io::read(&self.reports.read, &mut buf) {
+            if n == 0 {
+                break;
+            }
+            self.received.extend_from_slice(&buf[..n]);
+            while let Some(end) = self.received.iter().position(|b| *b == 0) {
+                let record: Vec<u8> = self.received.drain(..=end).collect();
+                found.extend(self.parse(&record[..end]));
+            }
+            // Nobody but this shell writes here; whoever does is not listened to without end.
+            if self.received.len() > 64 << 10 {
+                self.received.clear();
+            }
+            if n < buf.len() {
+                break;
+            }
+        }
+        found
+    }
+
+    fn parse(&mut self, record: &[u8]) -> Option<Report> {
+        let mut fields = record.splitn(5, |b| *b == b' ');
+        if fields.next()? != self.token.as_bytes() {
+            return None;
+        }
+        let kind = fields.next()?;
+        let number = std::str::from_utf8(fields.next()?).ok()?.parse::<u64>().ok()?;
+        let rest: Vec<&[u8]> = fields.collect();
+        match kind {
+            b"ready" => {
+                let version = String::from_utf8_lossy(rest.first()?).into_owned();
+                self.mapfile = self.bash && at_least_4_4(&version);
+                Some(Report::Ready { version })
+            }
+            b"restored" => Some(Report::Restored { cwd: rest.join(&b' ') }),
+            b"end" | b"exit" => {
+                let status = std::str::from_utf8(rest.first()?).ok()?.parse().ok()?;
+                Some(Report::End { number, status, cwd: rest.get(1)?.to_vec(), leaving: kind == b"exit" })
+            }
+            b"nodir" => Some(Report::NoDir { number }),
+            b"saved" => Some(Report::Saved { number }),
+            _ => None,
+        }
+    }
+
+    /// The newest state that was written completely, with the number of the command it follows.
+    pub(crate) fn saved_state(&self) -> Option<(u64, Vec<u8>)> {
+        self.states.iter().filter_map(whole_state).max_by_key(|(number, _)| *number)
+    }
+
+    /// Does the shell wait for its next line, although it was given a command and never reported its end?
+    /// (`set -n`, or a function named like what the script needs.)
+    pub(crate) fn lost(&self) -> bool {
+        if !self.took_command() {
+            return false;
+        }
+        let Ok(call) = std::fs::read_to_string(format!("/proc/{}/syscall", self.pid)) else { return false };
+        let mut words = call.split_ascii_whitespace();
+        let (Some(number), Some(first)) = (words.next(), words.next()) else { return false };
+        if number.parse() != Ok(libc::SYS_read) {
+            return false;
+        }
+        let Ok(fd) = u64::from_str_radix(first.trim_start_matches("0x"), 16) else { return false };
+        let theirs = std::fs::read_link(format!("/proc/{}/fd/{fd}", self.pid));
+        let ours = std::fs::read_link(format!("/proc/self/fd/{}", self.control.as_raw_fd()));
+        matches!((theirs, ours), (Ok(a), Ok(b)) if a == b)
+    }
+}
+
+fn at_least_4_4(version: &str) -> bool {
+    let mut numbers = version.split(['.', '(']).map_while(|n| n.parse::<u32>().ok());
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (4, 4)
+}
+
+fn whole_state(file: &File) -> Option<(u64, Vec<u8>)> {
+    let len = usize::try_from(file.metadata().ok()?.len()).ok()?;
+    let mut text = vec![0; len];
+    file.read_exact_at(&mut text, 0).ok()?;
+    let first = text.split(|b| *b == b'\n').next()?;
+    let number = std::str::from_utf8(first.strip_prefix(b"#begin ")?).ok()?.parse::<u64>().ok()?;
+    text.ends_with(format!("#end {number}\n").as_bytes()).then_some((number, text))
+}
+
+/// `cd -` knows only the directories that the user left, not those the outpost goes through.
+const KEEP_OLDPWD: &str = "__farshell_p=${OLDPWD-}\n";
+const PUT_OLDPWD: &str =
+    "if [ \"$__farshell_p\" ]; then OLDPWD=$__farshell_p; else unset OLDPWD; fi\nunset __farshell_p\n";
+
+/// Sets the options that the state names and unsets those it doesn't. Before, `__farshell_b` and
+/// `__farshell_o` hold this shell's own; the state, if it has any, replaces them.
+const BASH_OPTIONS: &str = r#"
+__farshell_f() {
+  builtin local IFS=: o
+  builtin set -f
+  for o in $BASHOPTS; do [[ :$__farshell_b: == *:$o:* ]] || builtin shopt -u "$o"; done
+  for o in $__farshell_b; do builtin shopt -s "$o"; done
+  for o in $SHELLOPTS; do [[ :$__farshell_o:noglob: == *:$o:* ]] || builtin set +o "$o"; done
+  for o in $__farshell_o; do
+    case $o in errexit|noexec|onecmd|noglob) ;; *) builtin set -o "$o" ;; esac
+  done
+  [[ :$__farshell_o: == *:noglob:* ]] || builtin set +f
+} 2>/dev/null
+__farshell_f 2>/dev/null
+builtin unset -f __farshell_f
+builtin unset __farshell_b __farshell_o
+"#;
+
+/// A script with which another shell takes over a state, for a process that starts from a session's.
+pub(crate) fn takeover_script(bash: bool, state: &[u8]) -> Vec<u8> {
+    let mut script = Vec::with_capacity(state.len() + 1024);
+    if state.is_empty() {
+        return script;
+    }
+    if bash {
+        script.extend_from_slice(b"__farshell_b=$BASHOPTS __farshell_o=$SHELLOPTS\n{\n");
+        script.extend_from_slice(state);
+        script.extend_from_slice(b"} 2>/dev/null\n");
+        script.extend_from_slice(BASH_OPTIONS.as_bytes());
+        // The traps of the session's shell are its own.
+        script.extend_from_slice(b"builtin trap - EXIT 62 63\n");
+    } else {
+        script.extend_from_slice(b"{\n");
+        script.extend_from_slice(state);
+        script.extend_from_slice(b"} 2>/dev/null\n");
+    }
+    script
+}
+
+/// A memory file that a child can source by its name.
+pub(crate) fn script_file(script: &[u8]) -> io::Result<File> {
+    let file = memory_file("script")?;
+    refill(&file, script)?;
+    Ok(file)
+}
+
+/// Does running this text leave the shell as it was? Only plain words count, and only if the first names
+/// neither a builtin that changes something nor one of the functions and aliases given. Everything that is
+/// not understood changes the shell.
+pub(crate) fn leaves_shell_alone(text: &[u8], shadowed: &dyn Fn(&str) -> bool) -> bool {
+    let Ok(text) = std::str::from_utf8(text) else { return false };
+    if !text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b' ' | b'_' | b'-' | b'.' | b'/' | b',' | b'+' | b'@' | b':')) {
+        return false;
+    }
+    let Some(first) = text.split(' ').find(|w| !w.is_empty()) else { return true };
+    !CHANGES.contains(&first) && !shadowed(first)
+}
+
+/// Builtins and keywords of bash that can change the shell, or run something that can.
+const CHANGES: &[&str] = &[
+    ".", "alias", "bg", "bind", "break", "builtin", "caller", "case", "cd", "command", "compgen", "complete",
+    "compopt", "continue", "coproc", "declare", "dirs", "disown", "do", "done", "elif", "else", "enable", "esac",
+    "eval", "exec", "exit", "export", "fc", "fg", "fi", "for", "function", "getopts", "hash", "help", "history",
+    "if", "in", "jobs", "kill", "let", "local", "logout", "mapfile", "popd", "printf", "pushd", "read", "readarray",
+    "readonly", "return", "select", "set", "shift", "shopt", "source", "suspend", "then", "time", "times", "trap",
+    "typeset", "ulimit", "umask", "unalias", "unset", "until", "wait", "while",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quoting_survives_any_text() {
+        for text in ["", "a", "'", "''", "a'b", "'a", "a'", "$x `y` \"z\" \\ \n \t"] {
+            let mut quoted = Vec::new();
+            quote(&mut quoted, text.as_bytes());
+            let mut script = b"printf %s ".to_vec();
+            script.extend(&quoted);
+            let out = std::process::Command::new("sh").arg("-c").arg(OsStr::from_bytes(&script)).output().unwrap();
+            assert_eq!(out.stdout, text.as_bytes());
+        }
+    }
+
+    #[test]
+    fn only_plain_harmless_words_leave_the_shell_alone() {
+        let none = |_: &str| false;
+        for text in ["true", "ls -la /tmp", "/bin/true", "git status", "", "  echo hi "] {
+            assert!(leaves_shell_alone(text.as_bytes(), &none), "{text}");
+        }
+        for text in ["cd /", "a=1", "true; x=1", "f() { :; }", "export A", "echo $(x=1)", "true &", ". x", "echo 'a'", "x\ncd /"] {
+            assert!(!leaves_shell_alone(text.as_bytes(), &none), "{text}");
+        }
+        assert!(!leaves_shell_alone(b"ls -l", &|name| name == "ls"));
+    }
+
+    #[test]
+    fn versions_are_read() {
+        assert!(at_least_4_4("5.2.15(1)-release") && at_least_4_4("4.4.0(1)") && !at_least_4_4("4.3.48(1)") && !at_least_4_4("-"));
+    }
+}
