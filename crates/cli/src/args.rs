@@ -15,6 +15,7 @@ Examples:
 
 Settings: ~/.hermes/config.yaml, see `farshell config list`.";
 
+/// Paragraphs are one line each: they are wrapped to the terminal's width.
 const RUN_AFTER: &str = "\
 One argument is a command line for the shell; several are words that arrive as they are given:
   farshell run 'ls *.rs | wc -l'
@@ -25,8 +26,8 @@ Input:
   echo hello | farshell run --stdin - 'tr a-z A-Z'
   farshell run --stdin data.csv 'wc -l'
 
-State: directory and exported variables last from call to call within a task and a session; with
-`persistent_shell: true` so does everything else. A session begins in the directory and with the variables of
+State: directory and exported variables last from call to call within a task and a session; with \
+`persistent_shell: true` so does everything else. A session begins in the directory and with the variables of \
 the call that opens it, and it is put away after `lifetime_seconds` of silence.
 
 Ctrl-C interrupts the command and leaves its session as it is; a second one kills the command.
@@ -66,7 +67,9 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Env(EnvCommand),
     /// Print a completion script for a shell.
-    #[command(after_help = "Example:\n  farshell completions bash > ~/.local/share/bash-completion/completions/farshell")]
+    #[command(
+        after_help = "Example:\n  farshell completions bash > ~/.local/share/bash-completion/completions/farshell"
+    )]
     Completions {
         /// The shell.
         shell: clap_complete::Shell,

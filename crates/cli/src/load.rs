@@ -26,7 +26,7 @@ pub(crate) fn settings(config: &Config) -> Result<Settings, Error> {
             // Its settings are not worth mending yet.
             Some(kind) if !registry::AVAILABLE.contains(&kind) => Err(registry::not_in_this_build(kind)),
             _ => Err(invalid("checking the settings", problems.to_string())
-                .with_hint("`farshell config set` and `unset` change them, `farshell config explain KEY` shows where one comes from")),
+                .with_hint("`farshell config explain KEY` shows where a value comes from, `farshell config set` and `unset` change it")),
         },
     }
 }

@@ -125,19 +125,19 @@ pub(crate) fn error_json(error: &Error) -> Value {
     }})
 }
 
-/// Tells a person at a terminal something that is no error. Programs find it in the JSON object.
+/// Tells a person at a terminal something that is no error. Programs find it in the JSON object. A line end at its
+/// beginning ends the line that the cursor is in.
 pub(crate) fn notice(text: &str) {
     if io::stderr().is_terminal() {
-        let _ = writeln!(io::stderr(), "{}", Style::stderr().dim(&format!("farshell: {text}")));
+        let (begin, text) = text.strip_prefix('\n').map_or(("", text), |text| ("\n", text));
+        let _ = writeln!(io::stderr(), "{begin}{}", Style::stderr().dim(&format!("farshell: {text}")));
     }
 }
 
-/// Prints one JSON value and a line end.
+/// Prints one JSON value: on one line for programs, indented for people.
 pub(crate) fn print_json(value: &Value) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    serde_json::to_writer_pretty(&mut out, value)?;
-    out.write_all(b"\n")?;
-    out.flush()
+    let text = if io::stdout().is_terminal() { format!("{value:#}\n") } else { format!("{value}\n") };
+    print(&text)
 }
 
 /// Prints text that ends its own lines.

@@ -65,11 +65,12 @@ impl EnvironmentPlan {
 
 impl RunPlan {
     pub(crate) fn new(args: RunArgs) -> Result<Self, Error> {
-        let session =
-            SessionName::new(args.session.as_str()).map_err(|e| invalid("reading --session", e.to_string()))?;
+        let session = SessionName::new(args.session.as_str())
+            .map_err(|e| invalid("reading --session", e.to_string()))?;
         let (environment, config, settings) = EnvironmentPlan::new(&args.environment)?;
         let timeout = timeout(args.timeout.as_deref(), &settings)?;
-        let input = args.stdin.map(|file| if file.as_os_str() == "-" { Input::Ours } else { Input::File(file) });
+        let input =
+            args.stdin.map(|file| if file.as_os_str() == "-" { Input::Ours } else { Input::File(file) });
         let mut options = RunOptions::new(session, command(args.command));
         options.workdir = args.workdir.map(OsString::into_vec);
         options.timeout = Some(timeout);
@@ -88,7 +89,8 @@ fn session_defaults(config: &Config, settings: &Settings) -> Result<SessionDefau
         return Ok(SessionDefaults::plain(mode));
     };
     let here = std::env::current_dir().map_err(|e| {
-        Error::io("finding the current directory", e).with_hint("it may have been removed: change to another one")
+        Error::io("finding the current directory", e)
+            .with_hint("it may have been removed: change to another one")
     })?;
     let real_home = std::env::var_os("HOME");
     let homes = Homes::choose(local.home_mode, real_home.as_deref(), config.home().root());
@@ -190,7 +192,8 @@ mod tests {
 
     #[test]
     fn one_argument_is_a_command_line_and_several_are_words() {
-        let said = |words: &[&str]| String::from_utf8(command(words.iter().map(OsString::from).collect())).unwrap();
+        let said =
+            |words: &[&str]| String::from_utf8(command(words.iter().map(OsString::from).collect())).unwrap();
         assert_eq!(said(&["echo $HOME; ls *"]), "echo $HOME; ls *");
         assert_eq!(said(&["ls", "-l", "a b"]), "ls -l 'a b'");
         assert_eq!(said(&["echo", "it's", "", "$HOME", "*"]), r"echo 'it'\''s' '' '$HOME' '*'");

@@ -25,10 +25,37 @@ const OUR_PREFIXES: &[&str] = &["TERMINAL_", "HERMES_"];
 
 /// Providers of models: `<name>_API_KEY` and `<name>_TOKEN`, `<name>_AUTH_TOKEN` belong to the agent.
 const PROVIDERS: &[&str] = &[
-    "ANTHROPIC", "AZURE_OPENAI", "CEREBRAS", "CLAUDE_CODE_OAUTH", "COHERE", "DEEPSEEK", "ELEVENLABS", "EXA",
-    "FIRECRAWL", "FIREWORKS", "GEMINI", "GLM", "GOOGLE", "GROQ", "HF", "HUGGINGFACE", "KIMI", "MINIMAX", "MISTRAL",
-    "MOONSHOT", "NOUS", "NVIDIA", "OPENAI", "OPENROUTER", "PERPLEXITY", "REPLICATE", "TAVILY", "TOGETHER", "VOYAGE",
-    "XAI", "ZAI",
+    "ANTHROPIC",
+    "AZURE_OPENAI",
+    "CEREBRAS",
+    "CLAUDE_CODE_OAUTH",
+    "COHERE",
+    "DEEPSEEK",
+    "ELEVENLABS",
+    "EXA",
+    "FIRECRAWL",
+    "FIREWORKS",
+    "GEMINI",
+    "GLM",
+    "GOOGLE",
+    "GROQ",
+    "HF",
+    "HUGGINGFACE",
+    "KIMI",
+    "MINIMAX",
+    "MISTRAL",
+    "MOONSHOT",
+    "NOUS",
+    "NVIDIA",
+    "OPENAI",
+    "OPENROUTER",
+    "PERPLEXITY",
+    "REPLICATE",
+    "TAVILY",
+    "TOGETHER",
+    "VOYAGE",
+    "XAI",
+    "ZAI",
 ];
 
 /// What follows a provider's name in the name of a secret.
@@ -57,7 +84,9 @@ pub(crate) fn for_session(
         .filter(|(name, _)| {
             // `HOME` is added below; a name that isn't text is on no list.
             name != "HOME"
-                && name.to_str().is_none_or(|name| !withheld(name) || passed_through.iter().any(|passed| passed == name))
+                && name
+                    .to_str()
+                    .is_none_or(|name| !withheld(name) || passed_through.iter().any(|passed| passed == name))
         })
         .map(|(name, value)| (ByteBuf::from(name.into_vec()), ByteBuf::from(value.into_vec())))
         .collect();
@@ -117,13 +146,35 @@ mod tests {
     #[test]
     fn secrets_and_settings_stay_here() {
         for name in [
-            "OPENAI_API_KEY", "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "AZURE_OPENAI_API_KEY", "GH_TOKEN", "HF_TOKEN",
-            "GITHUB_TOKEN", "SUDO_PASSWORD", "MODAL_TOKEN_ID", "MODAL_TOKEN_SECRET", "DAYTONA_API_KEY",
-            "TERMINAL_TIMEOUT", "HERMES_HOME", "HERMES_REAL_HOME", "CLAUDE_CODE_OAUTH_TOKEN",
+            "OPENAI_API_KEY",
+            "ANTHROPIC_API_KEY",
+            "ANTHROPIC_AUTH_TOKEN",
+            "AZURE_OPENAI_API_KEY",
+            "GH_TOKEN",
+            "HF_TOKEN",
+            "GITHUB_TOKEN",
+            "SUDO_PASSWORD",
+            "MODAL_TOKEN_ID",
+            "MODAL_TOKEN_SECRET",
+            "DAYTONA_API_KEY",
+            "TERMINAL_TIMEOUT",
+            "HERMES_HOME",
+            "HERMES_REAL_HOME",
+            "CLAUDE_CODE_OAUTH_TOKEN",
         ] {
             assert!(withheld(name), "{name}");
         }
-        for name in ["PATH", "HOME", "TERM", "VIRTUAL_ENV", "CONDA_PREFIX", "API_KEY", "MY_API_KEY", "AWS_PROFILE", "TERMINALS"] {
+        for name in [
+            "PATH",
+            "HOME",
+            "TERM",
+            "VIRTUAL_ENV",
+            "CONDA_PREFIX",
+            "API_KEY",
+            "MY_API_KEY",
+            "AWS_PROFILE",
+            "TERMINALS",
+        ] {
             assert!(!withheld(name), "{name}");
         }
     }
@@ -137,7 +188,8 @@ mod tests {
         };
         let homes = Homes::choose(HomeMode::Profile, Some("/h".as_ref()), Path::new("/hermes"));
         let seen = for_session(own(), &["GH_TOKEN".into()], &homes);
-        let expected = [("PATH", "/bin"), ("GH_TOKEN", "t"), ("HOME", "/hermes/home"), ("HERMES_REAL_HOME", "/h")];
+        let expected =
+            [("PATH", "/bin"), ("GH_TOKEN", "t"), ("HOME", "/hermes/home"), ("HERMES_REAL_HOME", "/h")];
         assert_eq!(seen, expected.map(|(n, v)| (ByteBuf::from(n), ByteBuf::from(v))));
     }
 }

@@ -263,12 +263,29 @@ impl Env {
         }
     }
 
-    /// Kills the outpost itself, from within the place. True if it was there.
+    /// Kills the outpost itself, from within the place, and returns when another one has taken its place.
     pub(crate) async fn kill_outpost(&self) -> Done {
-        let pid = self.outpost().info().await?.identity.pid.to_string();
-        let start = self.exec(&[b"kill", b"-9", pid.as_bytes()]);
-        // The answer can't come.
+        let before = self.outpost().info().await?.identity;
+        let start = self.exec(&[b"kill", b"-9", before.pid.to_string().as_bytes()]);
+        // Its answer may come or not.
         let _ = self.outpost().start(start).await;
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while self.outpost().info().await?.identity.instance == before.instance {
+            if Instant::now() > deadline {
+                return Err(Failure::new("the outpost survived kill -9 for 20 s"));
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        Ok(())
+    }
+
+    /// Kills the case's [`Env::nap`]s from within the place.
+    pub(crate) async fn kill_naps(&self) -> Done {
+        let command = format!(
+            "for f in /proc/[0-9]*; do tr '\\0' ' ' <$f/cmdline | grep -q '^[s]leep {}' && kill -9 ${{f#/proc/}}; done 2>/dev/null",
+            self.mark
+        );
+        self.own(self.shell(&command)).await?;
         Ok(())
     }
 }

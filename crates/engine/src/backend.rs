@@ -5,7 +5,7 @@
 //! everywhere. A new backend is a crate with these two implementations.
 
 use crate::error::Result;
-use farshell_protocol::id::InvalidName;
+pub use farshell_protocol::TaskName;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
@@ -72,29 +72,6 @@ pub struct Spec {
     pub lease: std::time::Duration,
     /// Everything that makes one place different from another: image, mounts, limits. Compared as a whole.
     pub settings: BTreeMap<String, String>,
-}
-
-/// The caller's key for an environment.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct TaskName(farshell_protocol::SessionName);
-
-impl TaskName {
-    /// # Errors
-    /// The text can't be a name: see [`farshell_protocol::id`].
-    pub fn new(text: impl Into<String>) -> std::result::Result<Self, InvalidName> {
-        Ok(Self(farshell_protocol::SessionName::new(text)?))
-    }
-
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        self.0.as_str()
-    }
-}
-
-impl std::fmt::Display for TaskName {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.fmt(f)
-    }
 }
 
 /// What a place is: every result names it.

@@ -138,7 +138,13 @@ impl Environment {
                 cwd: self.sessions.cwd.clone(),
                 init_files: self.sessions.init_files.clone(),
             })
-            .await?;
+            .await
+            .map_err(|error| match error.kind {
+                Kind::NotFound | Kind::PermissionDenied | Kind::Invalid => {
+                    error.with_hint("a session starts in the directory that the setting cwd names")
+                }
+                _ => error,
+            })?;
         Ok(info.created)
     }
 

@@ -13,14 +13,18 @@ use farshell_protocol::message::{from_bytes, to_bytes};
 use farshell_protocol::process::{CHUNK_HEADER, Chunk, Killed, Stream};
 use farshell_protocol::{ErrorKind, Event, Failure, ProcessId, Reply};
 use rustix::io::Errno;
+use rustix::net::SendFlags;
+use rustix::pipe::SpliceFlags;
 use std::collections::{HashMap, VecDeque};
 use std::io::IoSlice;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 /// Answers that a client does not fetch: with more than this waiting, its requests are not read.
 const MOST_WAITING: usize = 8 << 20;
 /// Bytes taken from a connection before others get their turn.
 const TURN: usize = 1 << 20;
+/// Output of this size is passed on without being copied.
+const WORTH_PASSING_ON: usize = 64 << 10;
 /// How far a process may be ahead of a reader who must get everything, before it is slowed down. Not far: what
 /// the reader gets while it keeps up comes straight from the pipe, what it gets later has to be read back.
 pub(crate) const MOST_BEHIND: u64 = 256 << 10;
@@ -117,6 +121,42 @@ impl Conn {
             self.out.extend_from_slice(&part[from..]);
             skip -= from;
         }
+    }
+
+    /// Sends a data frame whose body waits in a pipe, without copying it. The pipe holds at least `len` bytes.
+    /// False if the frame could not be begun; then nothing has happened.
+    fn pass_on(&mut self, call: u32, head: &[u8], pipe: &OwnedFd, len: usize) -> bool {
+        let header = frame::header(Kind::Data, call, head.len() + len);
+        let begun = [&header, head].concat();
+        // A few bytes into an empty socket are taken whole or not at all.
+        if self.waiting() > 0 || rustix::net::send(&self.stream, &begun, SendFlags::MORE) != Ok(begun.len()) {
+            return false;
+        }
+        let mut left = len;
+        while left > 0 {
+            let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
+            match rustix::pipe::splice(pipe, None, &self.stream, None, left, flags) {
+                Ok(n) if n > 0 => left -= n,
+                Err(Errno::INTR) => {}
+                // The socket is full: the rest is kept until it has room. A socket that is gone shows later.
+                _ => break,
+            }
+        }
+        let from = self.out.len();
+        self.out.resize(from + left, 0);
+        let mut at = from;
+        while at < self.out.len() {
+            match rustix::io::read(pipe, &mut self.out[at..]) {
+                Ok(n) if n > 0 => at += n,
+                Err(Errno::INTR) => {}
+                _ => {
+                    // The bytes were there a moment ago, and nobody else reads this pipe.
+                    self.closed = true;
+                    break;
+                }
+            }
+        }
+        true
     }
 
     fn write(&mut self, parts: &mut [IoSlice<'_>]) -> usize {
@@ -390,6 +430,49 @@ impl Daemon {
                 self.pump(key);
             }
         }
+    }
+
+    /// Moves much output at once from a pipe to its only reader and to the log, without copying it through this
+    /// process. Gives the bytes moved, 0 if the ordinary way has to be taken.
+    pub(crate) fn pass_on(&mut self, process: u32, index: u8) -> usize {
+        let Some(proc) = self.procs.get_mut(&process) else { return 0 };
+        let (&[(key, call)], Some(fd), false) = (&proc.readers[..], &proc.outputs[index as usize], proc.pty) else {
+            return 0;
+        };
+        let waiting = crate::sys::pipe_fill(fd.as_fd()).min(crate::daemon::READ);
+        if waiting < WORTH_PASSING_ON || !proc.log.can_splice(waiting) {
+            return 0;
+        }
+        let Some(conn) = self.conns.get_mut(&key) else { return 0 };
+        if conn.waiting() > 0 || !conn.ready.is_empty() || conn.closed {
+            return 0;
+        }
+        let Some(Call::Attach(attach)) = conn.calls.get_mut(&call) else { return 0 };
+        let offset = proc.log.total();
+        if attach.cursor.offset != offset || attach.credit.available() < waiting + CHUNK_HEADER {
+            return 0;
+        }
+        let Ok(len) = rustix::pipe::tee(fd, &self.copies.1, waiting, SpliceFlags::NONBLOCK) else { return 0 };
+        let stream = if index == 0 { Stream::Stdout } else { Stream::Stderr };
+        let head = Chunk { stream, offset, stream_offset: proc.log.total_of(stream), bytes: &[] }.header();
+        attach.cursor.skip(len);
+        attach.credit.spend(len + CHUNK_HEADER);
+        if !conn.pass_on(call, &head, fd, len) {
+            // The copy is not needed; a pipe can only be emptied by reading it.
+            let mut rest = len;
+            while rest > 0
+                && let Ok(n) = rustix::io::read(&self.copies.0, &mut self.buffer[..rest])
+            {
+                rest -= n;
+            }
+            if let Some(Call::Attach(attach)) = conn.calls.get_mut(&call) {
+                attach.cursor = Cursor::at(offset);
+                attach.credit.grant((len + CHUNK_HEADER) as u64);
+            }
+            return 0;
+        }
+        proc.log.splice(stream, &self.copies.0, len);
+        len
     }
 
     /// Something changed for the readers of a process: it ended, or its output was closed.

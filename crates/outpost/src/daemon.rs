@@ -15,13 +15,13 @@ use crate::kill::{self, Outcome, Tags, Target};
 use crate::process::Process;
 use crate::reactor::{Alarm, Interest, Reactor, Token};
 use crate::session::Session;
+use crate::sessions::SHELL_DIR;
 use crate::shell::{Program, Shell};
 use crate::sys;
 use crate::worker::Waker;
 use farshell_protocol::hello::OutpostIdentity;
 use farshell_protocol::{ProcessId, SessionName};
 use rustix::fs::{FlockOperation, Mode};
-use sha2::{Digest, Sha256};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
@@ -36,6 +36,8 @@ use std::time::{Duration, Instant};
 pub(crate) const SOCKET: &str = "sock";
 const LOCK: &str = "lock";
 const LOGS: &str = "logs";
+/// Tells the next outpost which processes this one would have killed at its end.
+const TAGS: &str = "tags";
 /// What the daemon itself has to complain about.
 pub(crate) const MESSAGES: &str = "outpost.log";
 
@@ -85,6 +87,9 @@ pub(crate) struct Daemon {
     pub sessions: HashMap<SessionName, Session>,
     pub shells: HashMap<u32, Shell>,
     pub shell_owner: HashMap<u32, SessionName>,
+    /// Commands that ended their shell, by that shell: session, process and last directory. They are told to have
+    /// ended when the shell has.
+    pub leaving: HashMap<u32, (SessionName, u32, Vec<u8>)>,
     /// A shell that was started ahead of time, and whether it has said that it is ready.
     pub spare: Option<u32>,
     pub ready_shells: HashSet<u32>,
@@ -94,6 +99,8 @@ pub(crate) struct Daemon {
     pub outcomes: Receiver<Outcome>,
     pub files: FileCalls,
     pub buffer: Vec<u8>,
+    /// A pipe through which copies of output go to the log.
+    pub copies: (OwnedFd, OwnedFd),
     /// Sources that had more to read than their turn allows.
     pub backlog: VecDeque<Token>,
 }
@@ -128,6 +135,16 @@ impl Daemon {
             return Err(Refusal::Running);
         }
         // Whatever an earlier daemon left belongs to nobody any more.
+        for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+            if entry.file_name().as_encoded_bytes().starts_with(SHELL_DIR.as_bytes()) {
+                let _ = std::fs::remove_dir_all(entry.path());
+            }
+        }
+        if let Some(first) = std::fs::read_to_string(dir.join(TAGS)).ok().and_then(|text| text.trim().parse().ok()) {
+            kill::kill_tagged(first);
+        }
+        let tags = Tags::new();
+        std::fs::write(dir.join(TAGS), tags.first.to_string()).map_err(fail("noting the tags"))?;
         let logs = dir.join(LOGS);
         let _ = std::fs::remove_dir_all(&logs);
         private_dir(&logs).map_err(fail("preparing the log directory"))?;
@@ -137,6 +154,9 @@ impl Daemon {
             .map_err(|e| Refusal::Io("becoming the reaper of orphans", e.into()))?;
         let nofile = raise_nofile();
         let waker = Waker::new().map_err(fail("making an event descriptor"))?;
+        let copies = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC | rustix::pipe::PipeFlags::NONBLOCK)
+            .map_err(|e| Refusal::Io("making a pipe", e.into()))?;
+        let _ = rustix::pipe::fcntl_setpipe_size(&copies.1, 2 * READ);
         let reactor = Reactor::new().map_err(fail("making an event queue"))?;
         for (fd, token) in
             [(listener.as_fd(), Token::Listener), (signals.as_fd(), Token::Signals), (waker.as_fd(), Token::Workers)]
@@ -164,7 +184,7 @@ impl Daemon {
             files: FileCalls::new(waker.clone()),
             waker,
             _lock: lock,
-            tags: Tags::new(),
+            tags,
             program: Program::find(),
             nofile,
             next_key: 0,
@@ -180,6 +200,7 @@ impl Daemon {
             sessions: HashMap::new(),
             shells: HashMap::new(),
             shell_owner: HashMap::new(),
+            leaving: HashMap::new(),
             spare: None,
             ready_shells: HashSet::new(),
             want_spare: true,
@@ -187,6 +208,7 @@ impl Daemon {
             killer,
             outcomes,
             buffer: vec![0; READ],
+            copies,
             backlog: VecDeque::new(),
             dir: dir.to_owned(),
         };
@@ -340,8 +362,11 @@ impl Daemon {
         }
         kill::kill_all_descendants(Duration::from_secs(10));
         self.procs.clear();
+        self.shells.clear();
         let _ = std::fs::remove_dir_all(&self.logs);
-        let _ = std::fs::remove_file(self.dir.join(MESSAGES));
+        for name in [TAGS, MESSAGES] {
+            let _ = std::fs::remove_file(self.dir.join(name));
+        }
         let _ = std::fs::remove_file(self.dir.join(LOCK));
         let _ = std::fs::remove_dir(&self.dir);
     }
@@ -395,9 +420,8 @@ fn home() -> PathBuf {
 }
 
 fn identity() -> OutpostIdentity {
-    let build = std::fs::read("/proc/self/exe").map(|bytes| {
-        Sha256::digest(&bytes).iter().map(|b| format!("{b:02x}")).collect::<String>()
-    });
+    // Installed under its hash, see the backends: the name of the directory is what it was installed as.
+    let build = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.file_name()?.to_string_lossy().into_owned()));
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     OutpostIdentity {
         instance: format!("{}{}", crate::shell::token(), crate::shell::token()),

@@ -5,7 +5,8 @@
 //! environment. Two things they can't leave: the outpost is their subreaper, so they stay visible, and they
 //! inherit resource limits. So each command gets a number of its own as its `RLIMIT_LOCKS`, a limit that the
 //! kernel has ignored since 2.6 and passes on through fork and exec: the *tag*. Tags only ever go down and are
-//! set as the hard limit as well, so that nobody without privileges can take on another one.
+//! set as the hard limit as well, so that nobody without privileges can take on another one. Only descendants of
+//! the outpost are looked at: others on the same machine count their tags the same way.
 //! Where the kernel has no such limit (or hides it), what remains is descent: children of the command's
 //! process, and for a command in a session's shell the shell's children that are younger than the command.
 //!
@@ -35,9 +36,14 @@ const LAST_WAIT: Duration = Duration::from_secs(5);
 /// How long a shell may take to act on [`SHELL_TERM`] once its children are gone.
 const SHELL_WAIT: Duration = Duration::from_millis(1000);
 
+/// Tags that one outpost uses at most.
+const MOST_TAGS: u64 = 1 << 31;
+
 /// Gives each command its tag.
 #[derive(Debug)]
 pub(crate) struct Tags {
+    /// Where this outpost began to count. Below it are [`MOST_TAGS`] numbers that nobody else uses.
+    pub first: u64,
     next: u64,
     pub working: bool,
 }
@@ -45,8 +51,12 @@ pub(crate) struct Tags {
 impl Tags {
     pub(crate) fn new() -> Self {
         let current = rustix::process::getrlimit(Resource::Locks);
-        let next = [current.current, current.maximum].into_iter().flatten().min().unwrap_or(1 << 62);
-        let mut tags = Self { next, working: true };
+        let most = [current.current, current.maximum].into_iter().flatten().min().unwrap_or(1 << 62);
+        // Begun at random, so that the tags of two outposts differ.
+        let mut random = [0; 8];
+        let _ = getrandom::fill(&mut random);
+        let first = most.saturating_sub(u64::from_le_bytes(random) >> 16).max(most / 2);
+        let mut tags = Self { first, next: first, working: true };
         let tag = tags.next();
         tags.working = tags.mark_self(tag) && read_tag(std::process::id()) == Some(tag);
         tags
@@ -239,7 +249,6 @@ fn wait_for_any(watch: &[OwnedFd], most: Duration) {
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     pid: u32,
-    parent: u32,
     start: u64,
     tag: Option<u64>,
 }
@@ -254,6 +263,7 @@ impl Entry {
 }
 
 struct Table {
+    /// What descends from this outpost and lives.
     entries: HashMap<u32, Entry>,
     children: HashMap<u32, Vec<u32>>,
 }
@@ -264,19 +274,24 @@ impl Table {
         let oldest = jobs.iter().map(|j| j.target.since).min().unwrap_or(0);
         let mut table = Self { entries: HashMap::new(), children: HashMap::new() };
         let Ok(dir) = std::fs::read_dir("/proc") else { return table };
-        let me = std::process::id();
+        let mut all = HashMap::new();
         for item in dir.flatten() {
             let Some(pid) = item.file_name().to_str().and_then(|n| n.parse::<u32>().ok()) else { continue };
             let Some((parent, start, dead)) = read_stat(pid) else { continue };
-            if dead || pid == me {
-                continue;
-            }
-            // Older than any command that is being killed: no descendant, and not worth another read.
-            let tag = if tagged && start + 1 >= oldest { read_tag(pid) } else { None };
-            table.entries.insert(pid, Entry { pid, parent, start, tag });
+            all.insert(pid, (Entry { pid, start, tag: None }, dead));
+            table.children.entry(parent).or_default().push(pid);
         }
-        for entry in table.entries.values() {
-            table.children.entry(entry.parent).or_default().push(entry.pid);
+        // Whatever the tags say: what does not descend from this outpost belongs to somebody else. The dead are
+        // passed through, since a corpse that nobody buried keeps its children.
+        let mut queue = table.children.get(&std::process::id()).cloned().unwrap_or_default();
+        while let Some(pid) = queue.pop() {
+            queue.extend(table.children.get(&pid).into_iter().flatten());
+            let Some((mut entry, dead)) = all.remove(&pid) else { continue };
+            if !dead {
+                // Older than any command that is being killed: not worth another read.
+                entry.tag = if tagged && entry.start + 1 >= oldest { read_tag(pid) } else { None };
+                table.entries.insert(pid, entry);
+            }
         }
         table
     }
@@ -345,15 +360,7 @@ pub(crate) fn signal_members(target: &Target, signal: i32) -> u32 {
 
 /// Is anything alive that the outpost started, besides these processes?
 pub(crate) fn has_descendants_besides(known: &HashSet<u32>) -> bool {
-    let table = Table::read(&[]);
-    let mut queue: Vec<u32> = table.children.get(&std::process::id()).cloned().unwrap_or_default();
-    while let Some(pid) = queue.pop() {
-        if !known.contains(&pid) {
-            return true;
-        }
-        queue.extend(table.children.get(&pid).into_iter().flatten());
-    }
-    false
+    Table::read(&[]).entries.keys().any(|pid| !known.contains(pid))
 }
 
 /// The last act: nothing that descends from the outpost survives it. Frozen first, then killed.
@@ -361,12 +368,7 @@ pub(crate) fn kill_all_descendants(most: Duration) {
     let deadline = Instant::now() + most;
     while Instant::now() < deadline {
         let table = Table::read(&[]);
-        let mut queue: Vec<u32> = table.children.get(&std::process::id()).cloned().unwrap_or_default();
-        let mut members = Vec::new();
-        while let Some(pid) = queue.pop() {
-            members.extend(table.get(pid));
-            queue.extend(table.children.get(&pid).into_iter().flatten());
-        }
+        let members: Vec<&Entry> = table.entries.values().collect();
         if members.is_empty() {
             return;
         }
@@ -375,5 +377,30 @@ pub(crate) fn kill_all_descendants(most: Duration) {
         signal_all(&members, libc::SIGKILL, &mut watch);
         wait_for_any(&watch, Duration::from_millis(20));
         while sys::next_child().is_some() {}
+    }
+}
+
+/// Ends what an outpost left behind that was killed before it could do so itself: `first` is where it counted from.
+pub(crate) fn kill_tagged(first: u64) {
+    let range = first.saturating_sub(MOST_TAGS)..first;
+    let deadline = Instant::now() + LAST_WAIT;
+    while Instant::now() < deadline {
+        let Ok(dir) = std::fs::read_dir("/proc") else { return };
+        let pids = dir.flatten().filter_map(|item| item.file_name().to_str()?.parse::<u32>().ok());
+        let left: Vec<Entry> = pids
+            .filter(|pid| *pid != std::process::id() && read_tag(*pid).is_some_and(|tag| range.contains(&tag)))
+            .filter_map(|pid| match read_stat(pid)? {
+                (_, start, false) => Some(Entry { pid, start, tag: None }),
+                _ => None,
+            })
+            .collect();
+        if left.is_empty() {
+            return;
+        }
+        let all: Vec<&Entry> = left.iter().collect();
+        signal_all(&all, libc::SIGSTOP, &mut Vec::new());
+        let mut watch = Vec::new();
+        signal_all(&all, libc::SIGKILL, &mut watch);
+        wait_for_any(&watch, Duration::from_millis(20));
     }
 }

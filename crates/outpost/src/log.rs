@@ -7,8 +7,10 @@
 
 use farshell_protocol::process::{LogPiece, OutputStatus, Stream, View};
 use rustix::io::Errno;
+use rustix::pipe::SpliceFlags;
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -204,6 +206,52 @@ impl Log {
             last.end += bytes.len() as u64;
         }
         Ok(())
+    }
+
+    /// A record of `len` bytes would go into a file as it is.
+    pub(crate) fn can_splice(&self, len: usize) -> bool {
+        self.error.is_none()
+            && self.segments.last().is_some_and(|last| {
+                matches!(last.store, Store::File(..)) && last.used + (RECORD + len) as u64 <= self.segment_size
+            })
+    }
+
+    /// Appends a record of `len` bytes that wait in a pipe. To be called only if [`Log::can_splice`].
+    pub(crate) fn splice(&mut self, stream: Stream, pipe: &OwnedFd, len: usize) {
+        if let Some(last) = self.segments.last_mut()
+            && let Store::File(file, _) = &last.store
+        {
+            let mut header = [0; RECORD];
+            header[0] = index(stream) as u8;
+            header[1..].copy_from_slice(&(len as u32).to_le_bytes());
+            let written = file.write_all_at(&header, last.used).and_then(|()| {
+                let mut at = last.used + RECORD as u64;
+                let end = at + len as u64;
+                while at < end {
+                    let left = usize::try_from(end - at).unwrap_or(usize::MAX);
+                    match rustix::pipe::splice(pipe, None, file, Some(&mut at), left, SpliceFlags::MOVE) {
+                        Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                        Ok(_) | Err(Errno::INTR) => {}
+                        Err(error) => return Err(error.into()),
+                    }
+                }
+                Ok(())
+            });
+            match written {
+                Ok(()) => {
+                    last.used += (RECORD + len) as u64;
+                    last.end += len as u64;
+                }
+                Err(error) => {
+                    self.error = Some(format!("the log could not be written: {error}"));
+                    if self.dropped.0 == self.dropped.1 {
+                        self.dropped.0 = self.totals[0] + self.totals[1];
+                    }
+                    self.dropped.1 = self.totals[0] + self.totals[1] + len as u64;
+                }
+            }
+        }
+        self.totals[index(stream)] += len as u64;
     }
 
     /// Moves what is in memory to a file.

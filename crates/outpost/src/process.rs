@@ -35,6 +35,8 @@ pub(crate) struct Process {
     pub outputs: [Option<OwnedFd>; 2],
     /// Our own writing ends, while a session's shell runs it.
     pub writers: Option<[OwnedFd; 2]>,
+    /// A command that starts no process: nobody can hold its output when it has ended.
+    pub leaves_nothing: bool,
     pub pty: bool,
     /// Reading waits until a slow reader, who must get everything, has caught up.
     pub paused: bool,
@@ -118,6 +120,7 @@ impl Process {
             pipes: 0,
             outputs: [None, None],
             writers: None,
+            leaves_nothing: false,
             pty: false,
             paused: false,
             log: Log::new(log, cap),

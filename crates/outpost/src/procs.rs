@@ -224,8 +224,23 @@ impl Daemon {
                 }
                 break true;
             }
+            if most - done >= READ {
+                std::mem::swap(&mut buffer, &mut self.buffer);
+                let passed = self.pass_on(key, stream);
+                std::mem::swap(&mut buffer, &mut self.buffer);
+                if passed > 0 {
+                    done += passed;
+                    continue;
+                }
+            }
             let Some(process) = self.procs.get_mut(&key) else { break false };
             let Some(fd) = &process.outputs[stream as usize] else { break false };
+            if done >= most {
+                if !regardless {
+                    self.backlog.push_back(Token::Output(process.pipes, stream));
+                }
+                break true;
+            }
             let want = READ.min(most - done);
             let n = match rustix::io::read(fd, &mut buffer[..want]) {
                 Ok(0) => break false,
@@ -243,13 +258,6 @@ impl Daemon {
             process.log.append(name, &buffer[..n]);
             self.deliver(key, name, offset, &buffer[..n]);
             done += n;
-            if done >= most {
-                let Some(process) = self.procs.get(&key) else { break false };
-                if !regardless {
-                    self.backlog.push_back(Token::Output(process.pipes, stream));
-                }
-                break true;
-            }
         };
         self.buffer = buffer;
         if !open {
@@ -281,14 +289,9 @@ impl Daemon {
         for stream in 0..2_u8 {
             let Some(process) = self.procs.get(&key) else { return open };
             let Some(fd) = &process.outputs[stream as usize] else { continue };
-            if process.pty {
-                // A terminal does not say how much waits, but never holds more than its buffers.
-                open[stream as usize] = self.read_output(key, stream, 1 << 20, true);
-                continue;
-            }
-            let waiting = sys::pipe_fill(fd.as_fd());
-            // One byte more than there is finds out whether anybody still holds the pipe.
-            open[stream as usize] = self.read_output(key, stream, waiting + 1, true);
+            // One byte more than there can be finds out whether anybody still holds the pipe.
+            let most = if process.pty { BUSY_PIPE } else { sys::pipe_size(fd.as_fd()) + 1 };
+            open[stream as usize] = self.read_output(key, stream, most, true);
         }
         open
     }

@@ -107,6 +107,12 @@ impl Reactor {
         Ok(())
     }
 
+    /// Watches a descriptor no longer. What it stood for may live on under another number, watched as before.
+    pub(crate) fn remove(&self, fd: impl AsFd) {
+        // Fails only if it was not watched, which is what is wanted.
+        let _ = epoll::delete(&self.epoll, fd);
+    }
+
     /// Sets a deadline.
     pub(crate) fn alarm(&mut self, at: Instant, alarm: Alarm) -> AlarmKey {
         self.next += 1;

@@ -107,6 +107,13 @@ impl Daemon {
         if self.ending {
             return Some(Err(Failure::new(ErrorKind::ShuttingDown, "the outpost is ending")));
         }
+        if let What::Shell { session: Some(name), .. } = &start.what
+            && self.must_wait_for_state(name)
+            && let Some(session) = self.sessions.get_mut(&name.clone())
+        {
+            session.deferred.push((conn, call, start));
+            return None;
+        }
         let attach = start.attach;
         let key = self.key();
         let process = Process::new(key, &start, &self.logs, fingerprint);

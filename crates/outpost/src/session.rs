@@ -2,6 +2,7 @@
 
 use crate::shell::NamedPipe;
 use farshell_protocol::SessionName;
+use farshell_protocol::process::Start;
 use farshell_protocol::session::{Mode, SessionInfo};
 use std::collections::{HashSet, VecDeque};
 
@@ -34,6 +35,10 @@ pub(crate) struct Session {
     pub commands: u64,
     pub restarts: u64,
     pub closing: bool,
+    /// The state that the last command left has not been written down yet.
+    pub unsaved: bool,
+    /// Requests to start a process from this session's state, which wait for that.
+    pub deferred: Vec<(u32, u32, Start)>,
 }
 
 /// Where a session's shell is.

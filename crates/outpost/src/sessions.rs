@@ -17,13 +17,14 @@ use crate::process::{Process, Waiting};
 use crate::procs::{check_command, check_dir, is_variable_name, no_shell, own_environment};
 use crate::reactor::{Alarm, Interest, Token};
 use crate::session::{Session, Stage, exported_names, shadowing_names};
-use crate::shell::{Command, Report, Shell, NamedPipe, leaves_shell_alone, quote};
+use crate::shell::{Command, NamedPipe, Report, Shell, Takeover, leaves_shell_alone, quote, starts_nothing};
 use crate::sys::{self, Change};
 use farshell_protocol::process::{End, OnBusy, Start, State, Stdin, What};
 use farshell_protocol::session::{Mode, OpenSession, SessionInfo};
 use farshell_protocol::{ErrorKind, Event, Failure, SessionName};
 use std::collections::VecDeque;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 /// A shell that is not ready by then (a start file that waits for input) is given up.
@@ -34,6 +35,12 @@ const FALSE_STARTS: u32 = 5;
 const MOST_QUEUED: usize = 1000;
 /// Sessions at most: each is a process.
 const MOST_SESSIONS: usize = 1024;
+/// Where a shell is born, within the outpost's directory; its key follows.
+pub(crate) const SHELL_DIR: &str = "shell-";
+/// Builtins that the outpost's own lines use.
+const NEEDED: &[&str] = &[".", "eval", "exec", "printf"];
+/// A shell reads its lines byte by byte, so longer commands take another way.
+const MOST_PLAIN: usize = 100;
 /// First look whether a silent shell has lost its way; later looks are further and further apart.
 const FIRST_LOOK: Duration = Duration::from_secs(1);
 
@@ -72,6 +79,8 @@ impl Daemon {
             commands: 0,
             restarts: 0,
             closing: false,
+            unsaved: false,
+            deferred: Vec::new(),
         };
         let info = session.info(shell, true);
         self.sessions.insert(open.name.clone(), session);
@@ -142,7 +151,7 @@ impl Daemon {
         let key = self.key();
         let tag = self.tags.next();
         self.tags.mark_self(tag);
-        let shell = Shell::start(&program)?;
+        let shell = Shell::start(&program, self.dir.join(format!("{SHELL_DIR}{key}")))?;
         self.give_limits(shell.pid);
         self.reactor.add(&shell.reports.read, Token::Shell(key), Interest::ReadEdge)?;
         self.children.insert(shell.pid, Child::Shell(key));
@@ -159,7 +168,10 @@ impl Daemon {
         };
         // One-shot sessions use one up with every command.
         self.want_spare = true;
+        let missing = self.sessions.get(name).is_some_and(|s| s.pipes.is_none());
+        let pipes = if missing { self.new_pipes().ok() } else { None };
         let Some(session) = self.sessions.get_mut(name) else { return };
+        session.pipes = session.pipes.take().or(pipes);
         match found {
             Ok(key) => {
                 session.shell = Some(key);
@@ -180,10 +192,17 @@ impl Daemon {
 
     fn restore(&mut self, key: u32) {
         let Some(name) = self.shell_owner.get(&key).cloned() else { return };
-        let (Some(session), Some(shell)) = (self.sessions.get(&name), self.shells.get(&key)) else { return };
+        let (Some(session), Some(shell)) = (self.sessions.get(&name), self.shells.get_mut(&key)) else { return };
         let one_shot = session.mode == Mode::OneShot;
         let state = if one_shot { one_shot_state(session) } else { session.state.clone() };
-        if shell.restore(&state, &session.cwd, &session.init_files, one_shot).is_err() {
+        let takeover = Takeover {
+            state: &state,
+            cwd: &session.cwd,
+            init_files: &session.init_files,
+            one_shot,
+            pipes: session.pipes.as_ref().map(|(_, pair)| pair),
+        };
+        if shell.restore(&takeover).is_err() {
             sys::kill_child(shell.pid, libc::SIGKILL);
         }
     }
@@ -258,14 +277,7 @@ impl Daemon {
     fn begin(&mut self, name: &SessionName, key: u32) -> io::Result<()> {
         let pipes = match self.sessions.get_mut(name).and_then(|s| s.pipes.take()) {
             Some(pipes) => pipes,
-            None => {
-                let pair = [NamedPipe::new()?, NamedPipe::new()?];
-                let pipes = self.key();
-                for (i, pipe) in (0..).zip(&pair) {
-                    self.reactor.add(&pipe.read, Token::Output(pipes, i), Interest::ReadEdge)?;
-                }
-                (pipes, pair)
-            }
+            None => self.new_pipes()?,
         };
         let Some(session) = self.sessions.get_mut(name) else { return Ok(()) };
         let Some(shell_key) = session.shell else { return Ok(()) };
@@ -285,6 +297,9 @@ impl Daemon {
         let one_shot = session.mode == Mode::OneShot;
         let shadowed = |word: &str| session.names.as_ref().is_none_or(|names| names.contains(word));
         let save = !shell.bash || !leaves_shell_alone(&waiting.command, &shadowed);
+        let careful = shell.bash && session.names.as_ref().is_none_or(|names| NEEDED.iter().any(|n| names.contains(*n)));
+        let simple = stdin.is_none() && waiting.workdir.is_none() && waiting.command.len() <= MOST_PLAIN;
+        let plain = simple && !save && !careful && !one_shot && shell.knows(&pipes.1);
         let tag = self.tags.next();
         process.tag = self.tags.mark(shell.pid, tag).then_some(tag);
         process.since = ticks_now();
@@ -299,7 +314,11 @@ impl Daemon {
             last_status: session.last_status,
             save,
             one_shot,
+            plain,
+            careful,
         })?;
+        process.leaves_nothing = plain && starts_nothing(&waiting.command);
+        session.unsaved |= save;
         if save {
             // Until the new state has been read, any word may be a function.
             session.names = None;
@@ -335,6 +354,15 @@ impl Daemon {
         Ok(())
     }
 
+    fn new_pipes(&mut self) -> io::Result<(u32, [NamedPipe; 2])> {
+        let pair = [NamedPipe::new()?, NamedPipe::new()?];
+        let pipes = self.key();
+        for (i, pipe) in (0..).zip(&pair) {
+            self.reactor.add(&pipe.read, Token::Output(pipes, i), Interest::ReadEdge)?;
+        }
+        Ok((pipes, pair))
+    }
+
     /// A shell has said something.
     pub(crate) fn shell_reports(&mut self, key: u32) {
         let Some(shell) = self.shells.get_mut(&key) else { return };
@@ -352,6 +380,7 @@ impl Daemon {
             return;
         }
         let Some(name) = self.shell_owner.get(&key).cloned() else { return };
+        let saved = matches!(report, Report::Saved { .. });
         let number = self.shells.get(&key).map_or(0, |s| s.number);
         let Some(session) = self.sessions.get_mut(&name) else { return };
         match report {
@@ -365,12 +394,21 @@ impl Daemon {
                 self.dispatch(&name);
             }
             Report::End { number: n, .. } | Report::NoDir { number: n } if n != number => {}
-            Report::End { status, cwd, leaving, .. } => self.command_ended(&name, key, End::Exited(status), Some(cwd), leaving),
+            // How a shell ends is for the kernel to say: it may have been a signal.
+            Report::End { cwd, leaving: true, .. } => {
+                session.stage = Stage::Leaving;
+                if let Some(process) = session.current.take() {
+                    self.leaving.insert(key, (name.clone(), process, cwd));
+                }
+            }
+            Report::End { status, cwd, leaving: false, .. } => {
+                self.command_ended(&name, Some(key), End::Exited(status), Some(cwd));
+            }
             Report::NoDir { .. } => {
                 if let Some(process) = session.current.and_then(|key| self.procs.get_mut(&key)) {
                     process.workdir_failed = true;
                 }
-                self.command_ended(&name, key, End::Exited(126), None, false);
+                self.command_ended(&name, Some(key), End::Exited(126), None);
             }
             Report::Saved { number: 0 } => {
                 let saved = self.shells.get(&key).and_then(Shell::saved_state);
@@ -386,6 +424,7 @@ impl Daemon {
                 }
             }
             Report::Saved { number: n } => {
+                session.unsaved &= n != number;
                 let leaving = session.stage == Stage::Leaving;
                 if leaving {
                     self.next_shell(&name, key);
@@ -397,46 +436,72 @@ impl Daemon {
                 }
             }
         }
+        if saved {
+            self.start_deferred(&name);
+        }
     }
 
-    /// The command that a session's shell was running has come to its end.
-    fn command_ended(&mut self, name: &SessionName, shell: u32, end: End, cwd: Option<Vec<u8>>, leaving: bool) {
+    /// Must a process that starts from this session's state wait until that is written down?
+    pub(crate) fn must_wait_for_state(&self, name: &SessionName) -> bool {
+        self.sessions.get(name).is_some_and(|s| s.unsaved && s.current.is_none() && s.stage != Stage::Failed)
+    }
+
+    fn start_deferred(&mut self, name: &SessionName) {
         let Some(session) = self.sessions.get_mut(name) else { return };
-        let Some(key) = session.current.take() else {
-            // The shell ends although nothing runs in it (a trap, a signal from outside).
-            if leaving {
-                session.stage = Stage::Leaving;
+        for (conn, call, start) in std::mem::take(&mut session.deferred) {
+            // Who has gone meanwhile has seen nothing start.
+            if self.conns.contains_key(&conn) {
+                self.request(conn, call, farshell_protocol::Request::Start(start));
             }
-            return;
-        };
-        session.commands += 1;
-        session.false_starts = 0;
-        session.last_status = match end {
-            End::Exited(code) => code,
-            End::Signaled(signal) => 128 + signal,
-        };
-        session.stage = if leaving { Stage::Leaving } else { Stage::Ready };
-        if let Some(process) = self.procs.get_mut(&key) {
-            // Who still holds the output now is somebody whom the command left behind.
-            process.writers = None;
         }
-        let open = self.drain(key);
+    }
+
+    /// The command that a session's shell was running has come to its end, and the shell (if it is given) goes on.
+    fn command_ended(&mut self, name: &SessionName, shell: Option<u32>, end: End, cwd: Option<Vec<u8>>) {
+        let Some(session) = self.sessions.get_mut(name) else { return };
+        let Some(key) = session.current.take() else { return };
+        session.stage = Stage::Ready;
+        self.finish_command(name, key, end, cwd);
+        let closing = self.sessions.get(name).is_some_and(|s| s.closing);
+        if closing {
+            self.remove_session(name);
+        } else if shell.is_some() {
+            self.dispatch(name);
+        }
+    }
+
+    fn finish_command(&mut self, name: &SessionName, key: u32, end: End, cwd: Option<Vec<u8>>) {
+        let mut writers = None;
+        if let Some(process) = self.procs.get_mut(&key) {
+            // Who still holds the output without us is somebody whom the command left behind.
+            writers = process.writers.take().filter(|_| process.leaves_nothing);
+        }
+        let mut open = self.drain(key);
+        if writers.is_some() {
+            open = [false; 2];
+        }
         let Some(process) = self.procs.get_mut(&key) else { return };
         let own_dir = process.waiting.take().is_none_or(|w| w.workdir.is_none());
         process.stdin_reader = None;
-        process.shell_restarted = leaving && self.sessions.get(name).is_some_and(|s| s.mode == Mode::Live);
+        let mut given_back = None;
         if let Some(session) = self.sessions.get_mut(name) {
+            session.commands += 1;
+            session.false_starts = 0;
+            session.last_status = match end {
+                End::Exited(code) => code,
+                End::Signaled(signal) => 128 + signal,
+            };
             if let (Some(cwd), true) = (cwd, own_dir) {
                 session.cwd = cwd;
             }
             process.cwd = Some(session.cwd.clone());
-            if open == [false; 2] && session.pipes.is_none() {
-                self.pipe_owner.remove(&process.pipes);
-                if let [Some(out), Some(err)] = std::mem::take(&mut process.outputs)
-                    && let (Ok(out), Ok(err)) = (NamedPipe::again(out), NamedPipe::again(err))
-                {
-                    session.pipes = Some((process.pipes, [out, err]));
-                }
+            if session.pipes.is_none()
+                && let [Some(out), Some(err)] = std::mem::take(&mut process.outputs)
+            {
+                given_back = Some(match writers {
+                    Some([o, e]) => Ok([NamedPipe { read: out, write: o }, NamedPipe { read: err, write: e }]),
+                    None => take_back([out, err], open, &mut process.outputs),
+                });
             } else {
                 for (output, open) in process.outputs.iter_mut().zip(open) {
                     if !open {
@@ -445,25 +510,43 @@ impl Daemon {
                 }
             }
         }
+        let pipes = process.pipes;
+        let held = process.open();
+        if !held {
+            self.pipe_owner.remove(&pipes);
+        }
+        if let Some(Ok(pair)) = given_back {
+            // A pipe that somebody still writes to keeps the old key; under its name there is a new one.
+            let pipes = if held { self.key() } else { pipes };
+            let watched = !held
+                || (0..).zip(&pair).all(|(i, pipe)| {
+                    self.reactor.remove(&pipe.read);
+                    self.reactor.add(&pipe.read, Token::Output(pipes, i), Interest::ReadEdge).is_ok()
+                });
+            if let (Some(session), true) = (self.sessions.get_mut(name), watched) {
+                session.pipes = Some((pipes, pair));
+            }
+        }
         self.process_ended(key, end);
-        let closing = self.sessions.get(name).is_some_and(|s| s.closing);
-        if closing {
-            return self.remove_session(name);
-        }
-        if !self.shells.contains_key(&shell) {
-            return;
-        }
-        self.dispatch(name);
     }
 
     /// A shell that leaves has written its state down: its successor can begin.
     fn next_shell(&mut self, name: &SessionName, old: u32) {
         self.take_state(name, old);
         self.shell_owner.remove(&old);
+        let cwd = self.leaving.get(&old).and_then(|(_, process, cwd)| {
+            let process = self.procs.get(process)?;
+            process.waiting.as_ref().is_none_or(|w| w.workdir.is_none()).then(|| cwd.clone())
+        });
         if let Some(session) = self.sessions.get_mut(name) {
             session.shell = None;
-            if session.mode == Mode::Live {
-                session.restarts += 1;
+            session.unsaved = false;
+            session.restarts += u64::from(session.mode == Mode::Live);
+            if let Some(cwd) = cwd {
+                session.cwd = cwd;
+            }
+            if session.closing {
+                return self.remove_session(name);
             }
         }
         self.prepare(name);
@@ -490,22 +573,34 @@ impl Daemon {
         if self.spare == Some(key) {
             self.spare = None;
         }
-        let Some(name) = self.shell_owner.remove(&key) else {
-            self.shells.remove(&key);
-            return;
-        };
         let end = match change {
             Change::Exited { code, .. } => End::Exited(code),
             Change::Signaled { signal, .. } => End::Signaled(signal),
             Change::Stopped => return,
         };
-        let taken = self.shells.get(&key).is_some_and(Shell::took_command);
-        let kept = self.take_state(&name, key);
-        let Some(session) = self.sessions.get_mut(&name) else {
+        if let Some((name, process, cwd)) = self.leaving.remove(&key) {
+            let live = self.sessions.get(&name).is_some_and(|s| s.mode == Mode::Live);
+            if let Some(process) = self.procs.get_mut(&process) {
+                process.shell_restarted = live;
+            }
+            // If its successor is at work already, this is old news for the session.
+            let current = self.shell_owner.contains_key(&key);
+            self.finish_command(&name, process, end, current.then_some(cwd));
+        }
+        let Some(name) = self.shell_owner.remove(&key) else {
             self.shells.remove(&key);
             return;
         };
+        let taken = self.shells.get(&key).is_some_and(Shell::took_command);
+        let kept = self.take_state(&name, key);
+        self.shells.remove(&key);
+        if let Some(session) = self.sessions.get_mut(&name) {
+            session.unsaved = false;
+        }
+        self.start_deferred(&name);
+        let Some(session) = self.sessions.get_mut(&name) else { return };
         session.shell = None;
+        session.restarts += u64::from(session.mode == Mode::Live);
         match (session.stage, session.current) {
             (Stage::Running, Some(current)) if !taken => {
                 // It died before it took the command, which therefore has not begun.
@@ -515,24 +610,20 @@ impl Daemon {
                 self.back_to_queue(current);
             }
             (Stage::Running, Some(current)) => {
+                let live = session.mode == Mode::Live;
                 if let Some(process) = self.procs.get_mut(&current) {
                     process.state_lost = !kept;
-                }
-                let live = session.mode == Mode::Live;
-                self.command_ended(&name, key, end, None, true);
-                if let Some(process) = self.procs.get_mut(&current) {
                     process.shell_restarted = live;
                 }
+                self.command_ended(&name, None, end, None);
             }
             (Stage::Preparing, _) => session.false_starts += 1,
             _ => {}
         }
-        self.shells.remove(&key);
         let Some(session) = self.sessions.get_mut(&name) else { return };
         if session.closing {
             return self.remove_session(&name);
         }
-        session.restarts += 1;
         if session.false_starts > 1 {
             // Perhaps a start file ends the shell: better a shell without it than none.
             session.init_files.clear();
@@ -585,6 +676,21 @@ impl Daemon {
         let next = Instant::now() + age.clamp(FIRST_LOOK, Duration::from_secs(60));
         process.watchdog_alarm = Some(self.reactor.alarm(next, Alarm::Watchdog(key)));
     }
+}
+
+/// The pipes of a command that has ended, for the next one. Those that are still `open`, because a process that it
+/// left behind holds them, stay with the command (`kept`), and their names go to new ones.
+fn take_back(pair: [OwnedFd; 2], open: [bool; 2], kept: &mut [Option<OwnedFd>; 2]) -> io::Result<[NamedPipe; 2]> {
+    let mut take = |i: usize, mut read: OwnedFd| {
+        if !open[i] {
+            return NamedPipe::again(read);
+        }
+        let (old, write) = NamedPipe::renew(&mut read)?;
+        kept[i] = Some(old);
+        Ok(NamedPipe { read, write })
+    };
+    let [out, err] = pair;
+    Ok([take(0, out)?, take(1, err)?])
 }
 
 /// What a session's first shell sources: nothing but variables.

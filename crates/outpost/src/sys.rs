@@ -250,6 +250,11 @@ pub(crate) fn pipe_fill(fd: BorrowedFd<'_>) -> usize {
     usize::try_from(n).unwrap_or(0)
 }
 
+/// Bytes that fit into a pipe.
+pub(crate) fn pipe_size(fd: BorrowedFd<'_>) -> usize {
+    rustix::pipe::fcntl_getpipe_size(fd).unwrap_or(64 << 10)
+}
+
 /// This process's real user.
 pub(crate) fn uid() -> u32 {
     rustix::process::getuid().as_raw()

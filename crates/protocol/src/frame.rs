@@ -68,6 +68,17 @@ pub struct Frame<'a> {
     pub payload: &'a [u8],
 }
 
+/// A frame of which only the beginning has come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Begun {
+    pub kind: Kind,
+    pub call: u32,
+    /// Bytes that the payload will have.
+    pub len: usize,
+    /// Those that it has, with room for the rest.
+    pub payload: Vec<u8>,
+}
+
 /// The bytes are not frames. The stream cannot be used any further: after a bad header nobody knows where
 /// the next one starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -190,6 +201,23 @@ impl Decoder {
         }
         let len = read_u32(&self.buf[self.start + 8..]) as usize;
         (HEADER + len.min(MAX_PAYLOAD)).saturating_sub(have).max(1)
+    }
+
+    /// Takes a frame out of which only the beginning has come, so that the rest can be read straight into its
+    /// payload. `None` unless at least `worth` bytes are missing. To be called when [`Decoder::next_frame`] gave
+    /// `None`.
+    #[must_use]
+    pub fn take_begun(&mut self, worth: usize) -> Option<Begun> {
+        if self.failed.is_some() || self.pending() < HEADER || self.missing() < worth.max(1) {
+            return None;
+        }
+        let bytes = &self.buf[self.start..self.end];
+        let kind = Kind::from_byte(bytes[1])?;
+        let (call, len) = (read_u32(&bytes[4..]), read_u32(&bytes[8..]) as usize);
+        let mut payload = Vec::with_capacity(len);
+        payload.extend_from_slice(&bytes[HEADER..]);
+        self.start = self.end;
+        Some(Begun { kind, call, len, payload })
     }
 
     /// The next whole frame, `None` if more bytes are needed.

@@ -30,7 +30,7 @@ pub struct OutpostIdentity {
     /// The kernel's boot id, empty where it can't be read.
     pub boot: String,
     pub pid: u32,
-    /// SHA-256 of the outpost's own binary, in hex, empty where it can't be read.
+    /// What its binary was installed as: the beginning of its SHA-256 in hex, where a backend installed it.
     pub build: String,
     pub hostname: String,
 }

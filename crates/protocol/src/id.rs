@@ -98,3 +98,8 @@ name! {
     /// A session within an outpost.
     SessionName, "session name"
 }
+
+name! {
+    /// The caller's key for an environment.
+    TaskName, "task name"
+}

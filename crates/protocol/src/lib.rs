@@ -29,7 +29,7 @@ pub mod text;
 
 pub use frame::{Decoder, Frame, FrameError, Kind};
 pub use hello::Hello;
-pub use id::{ProcessId, SessionName};
+pub use id::{ProcessId, SessionName, TaskName};
 pub use message::{ErrorKind, Event, Failure, Reply, Request};
 
 /// The start of what a peer sent, fit to stand in an error text: short, and nothing that a terminal obeys.

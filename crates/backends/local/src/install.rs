@@ -39,6 +39,8 @@ pub(crate) fn install(home: &Path, outpost: &Outpost) -> Result<PathBuf> {
         file.write_all(outpost.bytes)?;
         file.set_permissions(std::fs::Permissions::from_mode(0o700))?;
         file.sync_all()?;
+        // A file that is open for writing can't be run, under whatever name.
+        drop(file);
         std::fs::rename(&temp, &path)
     })();
     if let Err(error) = written {

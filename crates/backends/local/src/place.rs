@@ -12,6 +12,9 @@ use std::time::Duration;
 use tokio::net::UnixStream;
 use tokio::process::Command;
 
+/// Variables that the outpost itself reads, or passes on to processes that ask for its environment.
+const NEEDED: [&str; 7] = ["PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TMPDIR"];
+
 /// The directory of a task's outpost.
 ///
 /// Host and boot are part of it: a home that several machines share, or one from before a restart, never
@@ -47,19 +50,27 @@ impl LocalPlace {
     /// Starts the outpost's daemon, unless there is one.
     async fn start(&self) -> Result<()> {
         let what = "starting the outpost";
-        let output = Command::new(&self.program)
-            .arg("start")
-            .arg("--dir")
-            .arg(&self.dir)
-            .arg("--lease")
-            .arg(self.lease.as_secs().to_string())
-            .stdin(Stdio::null())
-            .output()
-            .await
-            .map_err(|e| {
-                Error::io(format!("{what} {}", self.program.display()), e)
-                    .with_hint("if the home is on a file system mounted noexec, set HERMES_HOME to another one")
-            })?;
+        let mut patience = 100;
+        let output = loop {
+            let mut command = Command::new(&self.program);
+            command.arg("start").arg("--dir").arg(&self.dir).arg("--lease").arg(self.lease.as_secs().to_string());
+            // The daemon outlives the caller, and commands can read its environment: it gets what it needs itself.
+            command.env_clear().envs(NEEDED.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
+            match command.stdin(Stdio::null()).output().await {
+                Ok(output) => break output,
+                // Another process that installs it at this moment still has it open for writing.
+                Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy && patience > 0 => {
+                    patience -= 1;
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+                Err(error) => {
+                    let noexec = error.kind() == std::io::ErrorKind::PermissionDenied;
+                    let error = Error::io(format!("{what} {}", self.program.display()), error);
+                    let hint = "if the home is on a file system mounted noexec, set HERMES_HOME to another one";
+                    return Err(if noexec { error.with_hint(hint) } else { error });
+                }
+            }
+        };
         if output.status.success() {
             return Ok(());
         }
@@ -98,8 +109,9 @@ impl Place for LocalPlace {
 
     fn destroy(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
-            // Nobody there means nothing to end.
-            if self.try_connect().await.is_err() {
+            // No directory means nothing to end. A directory without an outpost is what a killed one left: a new
+            // one finds what survived, and ends it.
+            if !self.dir.exists() {
                 return Ok(());
             }
             let outpost = Outpost::new(Arc::new(self.clone()));

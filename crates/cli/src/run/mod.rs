@@ -20,7 +20,6 @@ use farshell_engine::{Environment, Error, Kind};
 use farshell_protocol::ProcessId;
 use farshell_protocol::process::{State, Status};
 use interrupt::Interrupts;
-use std::future::Future;
 use std::time::Duration;
 use stream::{Broken, Streams};
 
@@ -42,7 +41,8 @@ fn run_plan(args: RunArgs) -> Outcome {
     let plan = RunPlan::new(args)?;
     let input = plan.input.as_ref().map(input::Source::open).transpose()?;
     let runtime = crate::runtime()?;
-    let interrupts = Interrupts::listen(plan.environment.clone(), plan.options.id.clone(), plan.options.grace)?;
+    let interrupts =
+        Interrupts::listen(plan.environment.clone(), plan.options.id.clone(), plan.options.grace)?;
     let outcome = runtime.block_on(follow(&plan, input, &interrupts));
     // The outcome is settled, so a signal can't take it back.
     interrupts.over();
@@ -57,7 +57,7 @@ async fn follow(plan: &RunPlan, input: Option<input::Source>, interrupts: &Inter
     match plan.report {
         Report::Stream => {
             let mut streams = Streams::open().map_err(|e| Error::io("opening standard output", e))?;
-            let broken = streams.broken();
+            let broken = streams.trouble();
             let ended = attended(&env, plan, input, &mut streams);
             let status = tokio::select! {
                 // A reader who is gone counts first.
@@ -69,7 +69,7 @@ async fn follow(plan: &RunPlan, input: Option<input::Source>, interrupts: &Inter
             if let Some(why) = broken.take() {
                 return Err(given_up(&env, id, plan.options.grace, why).await);
             }
-            ending::tell(&status, plan.options.timeout);
+            ending::tell(&status, plan.options.timeout, streams.line_begun());
             Ok(ending::code(&status, interrupts))
         }
         Report::Json { limit } => {
@@ -107,7 +107,7 @@ async fn attended(
         }
         Ok::<(), Error>(())
     };
-    let watch = tell_queued(env, id, plan);
+    let watch = tell_queued(env, plan);
     let (mut run, mut feed, mut watch) = (std::pin::pin!(run), std::pin::pin!(feed), std::pin::pin!(watch));
     let (mut feeding, mut watching) = (true, true);
     loop {
@@ -128,17 +128,13 @@ async fn attended(
 }
 
 /// Says why nothing happens, if the session runs another command.
-fn tell_queued<'a>(env: &'a Environment, id: &'a ProcessId, plan: &'a RunPlan) -> impl Future<Output = ()> + 'a {
-    async move {
-        tokio::time::sleep(TELL_QUEUED).await;
-        if let Ok(status) = env.outpost().status(id.clone()).await
-            && status.state == State::Queued
-        {
-            notice(&format!(
-                "waiting: session {} runs another command (--session NAME uses another one)",
-                plan.options.session
-            ));
-        }
+async fn tell_queued(env: &Environment, plan: &RunPlan) {
+    tokio::time::sleep(TELL_QUEUED).await;
+    if let Ok(status) = env.outpost().status(plan.options.id.clone()).await
+        && status.state == State::Queued
+    {
+        let session = &plan.options.session;
+        notice(&format!("waiting: session {session} runs another command (--session NAME uses another one)"));
     }
 }
 

@@ -81,9 +81,7 @@ async fn interrupt_keeps_the_session(env: &Env) -> Done {
         env.await_naps(1).await?;
         Ok::<_, Failure>(env.outpost().signal(options.id.clone(), 2).await?)
     };
-    let (ran, sent) = tokio::join!(env.run_with(&options), interrupting);
-    sent?;
-    let ran = ran?;
+    let (ran, ()) = tokio::try_join!(env.run_with(&options), interrupting)?;
     check_eq!((ran.code(), ran.out()), (130, "begun\n".to_owned()), "a command that was interrupted");
     check!(!ran.status.timed_out, "that is no timeout");
     env.says("echo $T $E", "set kept\n").await?;
@@ -105,9 +103,8 @@ async fn closing_a_session_kills_its_command(env: &Env) -> Done {
         env.await_naps(2).await?;
         Ok::<_, Failure>(env.environment.run(&waiting, &mut unused).await)
     };
-    let (ran, closed, _) = tokio::join!(env.run_with(&options), closing, queued);
-    closed?;
-    check!(ran?.took < PROMPT, "the command ended");
+    let (ran, (), _) = tokio::try_join!(env.run_with(&options), closing, queued)?;
+    check!(ran.took < PROMPT, "the command ended");
     env.await_naps(0).await?;
     env.says("echo new", "new\n").await
 }
@@ -148,9 +145,8 @@ async fn hermes_84967_timeout_leaves_no_tree(env: &Env) -> Done {
     );
     let options = RunOptions { timeout: Some(Duration::from_secs(4)), ..env.command(command) };
     let options = RunOptions { grace: Duration::from_millis(300), ..options };
-    let (ran, began) = tokio::join!(env.run_with(&options), env.await_naps(7));
-    began?;
-    let count = killed(&ran?)?;
+    let (ran, ()) = tokio::try_join!(env.run_with(&options), env.await_naps(7))?;
+    let count = killed(&ran)?;
     check_eq!(env.naps().await?, 0, "processes left");
     check!(count >= 7, "{count} were killed, by the outpost's count");
     env.says("trap - TERM INT HUP; echo next", "next\n").await
@@ -166,9 +162,8 @@ async fn timeout_finds_daemons_without_a_trace(env: &Env) -> Done {
     };
     let command = format!("{}; {}; {}", daemon(1), daemon(2), env.nap(3));
     let options = RunOptions { timeout: Some(Duration::from_secs(4)), ..env.command(command) };
-    let (ran, began) = tokio::join!(env.run_with(&options), env.await_naps(3));
-    began?;
-    killed(&ran?)?;
+    let (ran, ()) = tokio::try_join!(env.run_with(&options), env.await_naps(3))?;
+    killed(&ran)?;
     check_eq!(env.naps().await?, 0, "processes left");
     Ok(())
 }
@@ -234,8 +229,7 @@ async fn kill_on_request_counts(env: &Env) -> Done {
         env.await_naps(3).await?;
         Ok::<_, Failure>(env.outpost().kill(vec![options.id.clone()], Duration::from_millis(300)).await?)
     };
-    let (ran, results) = tokio::join!(env.run_with(&options), killing);
-    let (ran, results) = (ran?, results?);
+    let (ran, results) = tokio::try_join!(env.run_with(&options), killing)?;
     check_eq!(results.len(), 1, "results");
     check!(results[0].1.killed >= 3, "three processes were there: {results:?}");
     check_eq!(results[0].1.left, 0, "processes left, by the outpost's count");

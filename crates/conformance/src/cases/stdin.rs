@@ -42,16 +42,15 @@ async fn feed(env: &Env, command: &str, pieces: &[(u64, &[u8], bool)]) -> Result
             while let Err(error) = env.outpost().stdin(options.id.clone(), offset, bytes.to_vec(), eof).await {
                 // The command may not have arrived yet.
                 if error.kind != Kind::NotFound && error.kind != Kind::Busy {
-                    return Err(error);
+                    return Err(error.into());
                 }
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         }
         Ok(())
     };
-    let (ran, sent) = tokio::join!(env.run_with(&options), sending);
-    sent?;
-    ran
+    let (ran, ()) = tokio::try_join!(env.run_with(&options), sending)?;
+    Ok(ran)
 }
 
 async fn input_with_nuls_and_all_bytes(env: &Env) -> Done {

@@ -19,6 +19,8 @@ use tokio::sync::mpsc;
 
 /// How long the other side may take to say hello.
 const HELLO: Duration = Duration::from_secs(30);
+/// Frames of which more than this is missing are read without a detour.
+const DIRECT: usize = 16 << 10;
 /// Bytes asked of the stream at a time.
 const READ: usize = 256 << 10;
 
@@ -281,9 +283,27 @@ async fn read_frames(
     _out: mpsc::UnboundedSender<Vec<u8>>,
 ) {
     let why = loop {
-        match dispatch(&mut decoder, &shared) {
-            Ok(()) => {}
-            Err(why) => break why,
+        if let Err(why) = dispatch(&mut decoder, &shared) {
+            break why;
+        }
+        // The rest of a large frame goes straight to where it belongs.
+        if let Some(mut begun) = decoder.take_begun(DIRECT) {
+            let read = async {
+                while begun.payload.len() < begun.len {
+                    let left = (begun.len - begun.payload.len()) as u64;
+                    if (&mut stream).take(left).read_buf(&mut begun.payload).await? == 0 {
+                        return Err(std::io::ErrorKind::UnexpectedEof.into());
+                    }
+                }
+                Ok::<(), std::io::Error>(())
+            };
+            if let Err(error) = read.await {
+                break error.to_string();
+            }
+            if let Err(why) = deliver(begun.kind, begun.call, begun.payload, &shared) {
+                break why;
+            }
+            continue;
         }
         let want = decoder.missing().clamp(16 << 10, READ);
         match stream.read(decoder.space(want)).await {
@@ -297,32 +317,36 @@ async fn read_frames(
 
 /// Hands out all frames that are whole.
 fn dispatch(decoder: &mut Decoder, shared: &Shared) -> std::result::Result<(), String> {
-    loop {
-        let Some(frame) = decoder.next_frame().map_err(|e| e.to_string())? else { return Ok(()) };
-        let incoming = match frame.kind {
-            FrameKind::Data => Incoming::Data(frame.payload.to_vec()),
-            FrameKind::Event => Incoming::Event(from_bytes(frame.payload).map_err(|e| e.to_string())?),
-            FrameKind::Response => Incoming::Response(from_bytes(frame.payload).map_err(|e| e.to_string())?),
-            FrameKind::Credit => {
-                let bytes = farshell_protocol::flow::decode_credit(frame.payload).ok_or("malformed credit")?;
-                Incoming::Credit(bytes)
-            }
-            FrameKind::Goodbye => {
-                let failure: Failure = from_bytes(frame.payload).map_err(|e| e.to_string())?;
-                return Err(failure.message);
-            }
-            FrameKind::Hello | FrameKind::Request | FrameKind::End | FrameKind::Cancel => {
-                return Err("the outpost sent a frame that only an engine sends".into());
-            }
-        };
-        let mut state = shared.lock();
-        let last = matches!(incoming, Incoming::Response(_));
-        // A call that was cancelled meanwhile has no entry any more.
-        if let Some(sender) = state.calls.get(&frame.call) {
-            let _ = sender.send(incoming);
-        }
-        if last {
-            state.calls.remove(&frame.call);
-        }
+    while let Some(frame) = decoder.next_frame().map_err(|e| e.to_string())? {
+        deliver(frame.kind, frame.call, frame.payload.to_vec(), shared)?;
     }
+    Ok(())
+}
+
+fn deliver(kind: FrameKind, call: u32, payload: Vec<u8>, shared: &Shared) -> std::result::Result<(), String> {
+    let incoming = match kind {
+        FrameKind::Data => Incoming::Data(payload),
+        FrameKind::Event => Incoming::Event(from_bytes(&payload).map_err(|e| e.to_string())?),
+        FrameKind::Response => Incoming::Response(from_bytes(&payload).map_err(|e| e.to_string())?),
+        FrameKind::Credit => {
+            Incoming::Credit(farshell_protocol::flow::decode_credit(&payload).ok_or("malformed credit")?)
+        }
+        FrameKind::Goodbye => {
+            let failure: Failure = from_bytes(&payload).map_err(|e| e.to_string())?;
+            return Err(failure.message);
+        }
+        FrameKind::Hello | FrameKind::Request | FrameKind::End | FrameKind::Cancel => {
+            return Err("the outpost sent a frame that only an engine sends".into());
+        }
+    };
+    let mut state = shared.lock();
+    let last = matches!(incoming, Incoming::Response(_));
+    // A call that was cancelled meanwhile has no entry any more.
+    if let Some(sender) = state.calls.get(&call) {
+        let _ = sender.send(incoming);
+    }
+    if last {
+        state.calls.remove(&call);
+    }
+    Ok(())
 }

@@ -1,0 +1,212 @@
+//! `farshell doctor`: which backends can serve here, and what to do where one can't.
+
+use crate::args::DoctorArgs;
+use crate::load;
+use crate::output::{self, Outcome, Style, code};
+use crate::registry;
+use farshell_config::{BackendKind, Config, InvalidSettings, Resolved};
+use farshell_engine::Backend;
+use farshell_engine::backend::{Finding, Severity};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+
+/// What was found out about one backend.
+struct Examined {
+    kind: BackendKind,
+    selected: bool,
+    findings: Vec<Finding>,
+}
+
+impl Examined {
+    fn usable(&self) -> bool {
+        self.findings.iter().all(|finding| finding.severity != Severity::Problem)
+    }
+}
+
+pub(crate) fn run(args: &DoctorArgs) -> Outcome {
+    let named = args
+        .backends
+        .iter()
+        .map(|name| name.parse::<BackendKind>())
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|e| output::invalid("choosing what to look at", e.to_string()))?;
+    let kinds = if named.is_empty() { BackendKind::ALL } else { &named };
+    let config = load::config(None)?;
+    let resolved = config.resolve();
+    let selected = load::selected(&config);
+    let runtime = crate::runtime()?;
+    let mut examined = Vec::new();
+    for kind in kinds {
+        let findings = runtime.block_on(examine(*kind, &config));
+        examined.push(Examined { kind: *kind, selected: selected == Some(*kind), findings });
+    }
+    // The verdict is about the selected backend, also when others were asked about.
+    let serves = resolved.is_ok()
+        && match (selected, examined.iter().find(|e| e.selected)) {
+            (_, Some(examined)) => examined.usable(),
+            (Some(kind), None) => {
+                Examined { kind, selected: true, findings: runtime.block_on(examine(kind, &config)) }.usable()
+            }
+            (None, None) => false,
+        };
+    if args.json {
+        output::print_json(&report_json(&config, &resolved, selected, &examined, serves))?;
+    } else {
+        output::print(&report_text(&config, &resolved, &examined, Style::stdout()))?;
+    }
+    Ok(if serves { 0 } else { code::NO })
+}
+
+async fn examine(kind: BackendKind, config: &Config) -> Vec<Finding> {
+    match kind {
+        BackendKind::Local => registry::local(config.home().root()).check().await,
+        other => {
+            let mut findings = vec![Finding::problem(
+                "not part of this build yet",
+                format!(
+                    "choose another: {}",
+                    registry::AVAILABLE.iter().map(|k| k.as_str()).collect::<Vec<_>>().join(", ")
+                ),
+            )];
+            findings.extend(surroundings(other, config));
+            findings
+        }
+    }
+}
+
+/// What a backend will need, as far as a look at this machine can tell.
+fn surroundings(kind: BackendKind, config: &Config) -> Vec<Finding> {
+    match kind {
+        BackendKind::Local => Vec::new(),
+        BackendKind::Docker => {
+            let socket = match config.variable("DOCKER_HOST").filter(|host| !host.is_empty()) {
+                Some(host) => Finding::good(format!("DOCKER_HOST is {host}")),
+                None if Path::new("/var/run/docker.sock").exists() => {
+                    Finding::good("Docker's socket is /var/run/docker.sock")
+                }
+                None => Finding::warning(
+                    "no Docker socket at /var/run/docker.sock",
+                    "start Docker, or set DOCKER_HOST",
+                ),
+            };
+            vec![socket, program(&["docker"], "install the docker program")]
+        }
+        BackendKind::Ssh => vec![program(&["ssh"], "install OpenSSH's client")],
+        BackendKind::Singularity => vec![program(&["apptainer", "singularity"], "install Apptainer")],
+        BackendKind::Modal => vec![credentials(
+            config,
+            &["MODAL_TOKEN_ID", "MODAL_TOKEN_SECRET"],
+            "create a token at modal.com and store both parts with `farshell config set NAME -`",
+        )],
+        BackendKind::Daytona => vec![credentials(
+            config,
+            &["DAYTONA_API_KEY"],
+            "create a key at app.daytona.io and store it with `farshell config set DAYTONA_API_KEY -`",
+        )],
+    }
+}
+
+fn program(names: &[&str], hint: &str) -> Finding {
+    match names.iter().find_map(|name| on_path(name)) {
+        Some(path) => Finding::good(format!("found {}", path.display())),
+        None => Finding::warning(format!("no {} in PATH", names.join(" or ")), hint),
+    }
+}
+
+fn on_path(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|dir| dir.join(name)).find(|file| file.is_file())
+}
+
+/// Whether they are set; never what they are.
+fn credentials(config: &Config, names: &[&str], hint: &str) -> Finding {
+    let missing: Vec<&str> = names
+        .iter()
+        .copied()
+        .filter(|name| config.variable(name).is_none_or(|value| value.is_empty()))
+        .collect();
+    if missing.is_empty() {
+        Finding::good(format!("{} set", names.join(" and ")))
+    } else {
+        Finding::warning(format!("{} not set", missing.join(" and ")), hint)
+    }
+}
+
+fn report_text(
+    config: &Config,
+    resolved: &Result<Resolved, InvalidSettings>,
+    examined: &[Examined],
+    style: Style,
+) -> String {
+    let (problems, warnings) = settings_findings(resolved);
+    let paths = config.paths();
+    let file = if paths.config.exists() { "" } else { " (not there: defaults count)" };
+    let mut text = format!("{} {}{file}\n", style.bold("settings"), paths.config.display());
+    for (severity, found) in [(Severity::Problem, problems), (Severity::Warning, warnings)] {
+        for what in found {
+            point(&mut text, &Finding { severity, what, hint: None }, style);
+        }
+    }
+    for examined in examined {
+        let verdict = if examined.usable() { style.green("usable") } else { style.red("not usable") };
+        let selected = if examined.selected { " (selected)" } else { "" };
+        text.push_str(&format!("\n{}{selected}: {verdict}\n", style.bold(examined.kind.as_str())));
+        for finding in &examined.findings {
+            point(&mut text, finding, style);
+        }
+    }
+    text
+}
+
+fn point(text: &mut String, finding: &Finding, style: Style) {
+    let mark = match finding.severity {
+        Severity::Good => style.green("ok"),
+        Severity::Warning => style.yellow("warning"),
+        Severity::Problem => style.red("problem"),
+    };
+    text.push_str(&format!("  {mark}: {}\n", finding.what));
+    if let Some(hint) = &finding.hint {
+        text.push_str(&format!("    {} {hint}\n", style.dim("do:")));
+    }
+}
+
+fn report_json(
+    config: &Config,
+    resolved: &Result<Resolved, InvalidSettings>,
+    selected: Option<BackendKind>,
+    examined: &[Examined],
+    serves: bool,
+) -> Value {
+    let (problems, warnings) = settings_findings(resolved);
+    let paths = config.paths();
+    json!({
+        "usable": serves,
+        "selected": selected.map(BackendKind::as_str),
+        "settings": {"config": paths.config, "env": paths.env, "problems": problems, "warnings": warnings},
+        "backends": examined.iter().map(|examined| json!({
+            "name": examined.kind.as_str(),
+            "selected": examined.selected,
+            "usable": examined.usable(),
+            "findings": examined.findings.iter().map(|finding| json!({
+                "severity": severity_name(finding.severity),
+                "what": finding.what,
+                "hint": finding.hint,
+            })).collect::<Value>(),
+        })).collect::<Value>(),
+    })
+}
+
+fn settings_findings(resolved: &Result<Resolved, InvalidSettings>) -> (Vec<String>, Vec<String>) {
+    match resolved {
+        Ok(resolved) => (Vec::new(), resolved.warnings.iter().map(ToString::to_string).collect()),
+        Err(invalid) => (invalid.problems.iter().map(ToString::to_string).collect(), Vec::new()),
+    }
+}
+
+fn severity_name(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Good => "good",
+        Severity::Warning => "warning",
+        Severity::Problem => "problem",
+    }
+}

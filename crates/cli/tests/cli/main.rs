@@ -1,0 +1,10 @@
+//! The program as a user meets it: what it prints, where, and its exit code.
+#![expect(clippy::unwrap_used, reason = "a test that can't set up its world fails by saying so")]
+
+mod config;
+mod doctor;
+mod help;
+mod json;
+mod rig;
+mod run;
+mod signals;

@@ -1,0 +1,97 @@
+//! How long an outpost outlives the silence of its owner.
+
+use crate::case::{Done, cases, check, check_eq};
+use crate::env::Env;
+use std::time::Duration;
+
+/// The shortest lease that can be set.
+const SHORT: Duration = Duration::from_secs(1);
+/// Well after it has run out.
+const LATER: Duration = Duration::from_secs(5);
+
+cases! {
+    Any:
+        an_idle_outpost_ends,
+        hermes_12_a_background_process_keeps_it_alive,
+        a_daemon_keeps_it_alive,
+        a_connection_keeps_it_alive,
+        a_session_alone_does_not_keep_it_alive,
+        hermes_11_a_killed_client_leaves_nothing_for_ever;
+}
+
+async fn instance(env: &Env) -> Result<String, crate::Failure> {
+    Ok(env.outpost().identity().await?.instance)
+}
+
+async fn an_idle_outpost_ends(env: &Env) -> Done {
+    let before = instance(env).await?;
+    env.outpost().set_lease(SHORT).await?;
+    check_eq!(env.outpost().info().await?.lease_seconds, 1, "the lease");
+    env.outpost().disconnect().await;
+    tokio::time::sleep(LATER).await;
+    check_eq!(env.subject.leftovers(&env.home, &env.task), Vec::<String>::new(), "what it left");
+    check!(instance(env).await? != before, "it is still there");
+    Ok(())
+}
+
+async fn hermes_12_a_background_process_keeps_it_alive(env: &Env) -> Done {
+    let before = instance(env).await?;
+    let start = env.shell(&env.nap(1));
+    env.outpost().start(start.clone()).await?;
+    env.outpost().set_lease(SHORT).await?;
+    env.outpost().disconnect().await;
+    tokio::time::sleep(LATER).await;
+    check_eq!(instance(env).await?, before, "the outpost");
+    check_eq!(env.naps().await?, 1, "the process");
+    env.outpost().kill(vec![start.id], Duration::ZERO).await?;
+    env.outpost().disconnect().await;
+    tokio::time::sleep(LATER).await;
+    check!(instance(env).await? != before, "it is still there, although the process has ended");
+    Ok(())
+}
+
+async fn a_daemon_keeps_it_alive(env: &Env) -> Done {
+    env.run(format!("setsid {} >/dev/null 2>&1 </dev/null &", env.nap(1))).await?;
+    let before = instance(env).await?;
+    env.outpost().set_lease(SHORT).await?;
+    env.outpost().disconnect().await;
+    tokio::time::sleep(LATER).await;
+    check_eq!(instance(env).await?, before, "the outpost");
+    check_eq!(env.naps().await?, 1, "the daemon");
+    Ok(())
+}
+
+async fn a_connection_keeps_it_alive(env: &Env) -> Done {
+    let before = instance(env).await?;
+    env.outpost().set_lease(SHORT).await?;
+    tokio::time::sleep(LATER).await;
+    check_eq!(instance(env).await?, before, "the outpost");
+    Ok(())
+}
+
+async fn a_session_alone_does_not_keep_it_alive(env: &Env) -> Done {
+    env.says("echo hi", "hi\n").await?;
+    let before = instance(env).await?;
+    env.outpost().set_lease(SHORT).await?;
+    env.outpost().disconnect().await;
+    tokio::time::sleep(LATER).await;
+    check!(instance(env).await? != before, "it is still there");
+    Ok(())
+}
+
+async fn hermes_11_a_killed_client_leaves_nothing_for_ever(env: &Env) -> Done {
+    let before = instance(env).await?;
+    env.outpost().set_lease(SHORT).await?;
+    let id = farshell_engine::client::new_process_id();
+    let file = env.home.join("got");
+    let mut client = crate::helper::spawn(env, &id, "echo begun; sleep 2", &file, crate::helper::Keep::Bytes)?;
+    while env.outpost().status(id.clone()).await.is_err() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    client.kill()?;
+    client.wait()?;
+    env.outpost().disconnect().await;
+    tokio::time::sleep(LATER + Duration::from_secs(2)).await;
+    check!(instance(env).await? != before, "it is still there");
+    Ok(())
+}
