@@ -62,8 +62,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     })?;
     let mut out = std::io::stdout().lock();
     if args.json {
-        let report =
-            serde_json::json!({ "load_before": before, "load_after": load(), "peak_kib": peaks, "rows": report.json() });
+        let report = serde_json::json!({ "load_before": before, "load_after": load(), "peak_kib": peaks, "rows": report.json() });
         writeln!(out, "{report:#}")?;
     } else {
         writeln!(out, "{}", report.table())?;
@@ -99,13 +98,16 @@ fn commands<'a>(
     bench
         .group(Weight::Light, vec![Metric::time("command of 10 KB")])
         .case(Column::Limit, move || Ok(vec![shell.run_from_file(&long, &file)?]))
-        .case(Column::Ours, on(runtime, {
-            let ours = std::rc::Rc::new(ours);
-            move || {
-                let ours = std::rc::Rc::clone(&ours);
-                async move { Ok(vec![live.run(&ours).await?]) }
-            }
-        }));
+        .case(
+            Column::Ours,
+            on(runtime, {
+                let ours = std::rc::Rc::new(ours);
+                move || {
+                    let ours = std::rc::Rc::clone(&ours);
+                    async move { Ok(vec![live.run(&ours).await?]) }
+                }
+            }),
+        );
     bench
         .group(Weight::Light, vec![Metric::time("fresh shell, builtin")])
         .case(Column::Limit, || Ok(vec![limits::fresh_shell("true")?]))
@@ -132,10 +134,13 @@ fn output<'a>(bench: &mut Bench<'a>, runtime: &'a Runtime, bytes: u64, live: &'a
         bench
             .group(Weight::Heavy, vec![Metric::rate(name, bytes)])
             .case(Column::Limit, move || Ok(vec![limits::output(&script, bytes)?]))
-            .case(Column::Ours, on(runtime, move || {
-                let ours = std::rc::Rc::clone(&ours);
-                async move { Ok(vec![live.output(&ours, bytes).await?]) }
-            }));
+            .case(
+                Column::Ours,
+                on(runtime, move || {
+                    let ours = std::rc::Rc::clone(&ours);
+                    async move { Ok(vec![live.output(&ours, bytes).await?]) }
+                }),
+            );
     }
 }
 

@@ -3,9 +3,9 @@
 use farshell_engine::capture::{Capture, Discard};
 use farshell_engine::environment::SessionDefaults;
 use farshell_engine::{Environment, RunOptions, Spec, TaskName};
+use farshell_protocol::SessionName;
 use farshell_protocol::process::{End, Start, State, Stdin, What};
 use farshell_protocol::session::Mode;
-use farshell_protocol::SessionName;
 use std::error::Error;
 use std::time::{Duration, Instant};
 
@@ -25,8 +25,11 @@ impl Ours {
     pub async fn open(task: &str, mode: Mode) -> Result<Self> {
         let home = tempfile::tempdir()?;
         let local = farshell_local::Local::new(farshell_local::Config { home: home.path().into() });
-        let spec =
-            Spec { task: TaskName::new(task)?, lease: Duration::from_secs(600), settings: Default::default() };
+        let spec = Spec {
+            task: TaskName::new(task)?,
+            lease: Duration::from_secs(600),
+            settings: Default::default(),
+        };
         let environment = Environment::open(&local, &spec, SessionDefaults::plain(mode)).await?;
         let session = SessionName::new("bench")?;
         environment.ensure_session(&session).await?;

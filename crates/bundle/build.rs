@@ -14,7 +14,14 @@ use std::process::Command;
 fn main() {
     let out = PathBuf::from(var("OUT_DIR"));
     let root = PathBuf::from(var("CARGO_MANIFEST_DIR")).join("../..");
-    for path in ["crates/bundle/no-unwind.ld", "crates/outpost", "crates/protocol/src", "crates/protocol/Cargo.toml", "Cargo.toml", "Cargo.lock"] {
+    for path in [
+        "crates/bundle/no-unwind.ld",
+        "crates/outpost",
+        "crates/protocol/src",
+        "crates/protocol/Cargo.toml",
+        "Cargo.toml",
+        "Cargo.lock",
+    ] {
         println!("cargo::rerun-if-changed={}", root.join(path).display());
     }
     println!("cargo::rerun-if-env-changed=FARSHELL_OUTPOSTS");
@@ -60,6 +67,7 @@ fn build(root: &Path, out: &Path, arch: &str) -> PathBuf {
     let script = root.join("crates/bundle/no-unwind.ld").canonicalize().expect("the linker script is there");
     let smaller = [
         "-Cforce-unwind-tables=no".to_owned(),
+        "-Cllvm-args=--enable-machine-outliner=always".to_owned(),
         format!("-Clink-arg=-Wl,-T,{}", script.display()),
         "-Clink-arg=-Wl,-z,pack-relative-relocs".to_owned(),
         "-Clink-arg=-Wl,--icf=all".to_owned(),
@@ -84,16 +92,35 @@ fn run_cargo(root: &Path, target: &str, target_dir: &Path, extra: &[String]) -> 
     let mut cargo = Command::new(var("CARGO"));
     cargo
         .current_dir(root)
-        .args(["build", "--package", "farshell-outpost", "--profile", "outpost", "--locked", "--target", target])
+        .args([
+            "build",
+            "--package",
+            "farshell-outpost",
+            "--profile",
+            "outpost",
+            "--locked",
+            "--target",
+            target,
+        ])
         .arg("--target-dir")
         .arg(target_dir)
         .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"));
     // What the outer build was told about itself is not meant for the inner one.
-    for name in ["RUSTFLAGS", "RUSTC_WRAPPER", "RUSTC_WORKSPACE_WRAPPER", "CARGO_BUILD_TARGET", "CARGO_MAKEFLAGS", "MAKEFLAGS"] {
+    for name in [
+        "RUSTFLAGS",
+        "RUSTC_WRAPPER",
+        "RUSTC_WORKSPACE_WRAPPER",
+        "CARGO_BUILD_TARGET",
+        "CARGO_MAKEFLAGS",
+        "MAKEFLAGS",
+    ] {
         cargo.env_remove(name);
     }
     for (name, _) in std::env::vars() {
-        if ["CARGO_PROFILE_", "CARGO_FEATURE_", "CARGO_CFG_", "CARGO_PKG_"].iter().any(|p| name.starts_with(p)) {
+        if ["CARGO_PROFILE_", "CARGO_FEATURE_", "CARGO_CFG_", "CARGO_PKG_"]
+            .iter()
+            .any(|p| name.starts_with(p))
+        {
             cargo.env_remove(name);
         }
     }
@@ -102,7 +129,8 @@ fn run_cargo(root: &Path, target: &str, target_dir: &Path, extra: &[String]) -> 
 
 fn has_target(target: &str) -> bool {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-    let Ok(output) = Command::new(rustc).args(["--print", "target-libdir", "--target", target]).output() else {
+    let Ok(output) = Command::new(rustc).args(["--print", "target-libdir", "--target", target]).output()
+    else {
         return false;
     };
     output.status.success() && Path::new(String::from_utf8_lossy(&output.stdout).trim()).is_dir()

@@ -57,7 +57,7 @@ pub struct Settings {
     pub env_passthrough: Vec<String>,
     /// Answer to sudo's question.
     pub sudo_password: Option<Secret>,
-    /// Pause between asking a process to end and killing it; zero means it is only asked.
+    /// Pause between asking a process to end and killing it; zero kills at once.
     pub term_grace: Duration,
     /// Output kept of each process, in bytes.
     pub log_cap: u64,

@@ -170,11 +170,8 @@ impl Env {
 
     /// Runs a command with a time limit and half a second of grace.
     pub(crate) async fn timed(&self, command: &str, limit: Duration) -> Result<Ran, Failure> {
-        let options = RunOptions {
-            timeout: Some(limit),
-            grace: Duration::from_millis(500),
-            ..self.command(command)
-        };
+        let options =
+            RunOptions { timeout: Some(limit), grace: Duration::from_millis(500), ..self.command(command) };
         self.run_with(&options).await
     }
 

@@ -4,10 +4,10 @@
 use crate::case::{Done, Failure};
 use crate::env::{Env, spec};
 use crate::subject::subjects;
+use farshell_engine::Environment;
 use farshell_engine::backend::TaskName;
 use farshell_engine::capture::Sink;
 use farshell_engine::environment::SessionDefaults;
-use farshell_engine::Environment;
 use farshell_protocol::ProcessId;
 use farshell_protocol::process::{Chunk, Start, Stdin, Surroundings, What};
 use farshell_protocol::session::Mode;

@@ -28,7 +28,8 @@ pub fn main() -> ExitCode {
     match trials(chosen.as_deref()) {
         Ok(trials) => libtest_mimic::run(&arguments, trials).exit_code(),
         Err(unknown) => {
-            let error = move || Err(Failed::from(format!("FARSHELL_CONFORMANCE names no backend: {unknown}")));
+            let error =
+                move || Err(Failed::from(format!("FARSHELL_CONFORMANCE names no backend: {unknown}")));
             libtest_mimic::run(&arguments, vec![Trial::test("choice", error)]).exit_code()
         }
     }
@@ -57,13 +58,7 @@ fn trials(chosen: Option<&str>) -> Result<Vec<Trial>, String> {
     Ok(trials)
 }
 
-fn trial(
-    subject: &'static dyn Subject,
-    case: Case,
-    part: &str,
-    mode: Mode,
-    missing: Option<&str>,
-) -> Trial {
+fn trial(subject: &'static dyn Subject, case: Case, part: &str, mode: Mode, missing: Option<&str>) -> Trial {
     let theme = case.theme.rsplit("::").next().unwrap_or_default();
     let name = format!("{}::{part}{theme}::{}", subject.name(), case.name);
     if let Some(reason) = missing {

@@ -54,9 +54,11 @@ pub(crate) fn survivors(known: &HashSet<Seen>, mark: &str) -> Vec<(u32, String)>
         if entry.zombie || pid == std::process::id() {
             continue;
         }
-        let read = |name| std::fs::read(Path::new("/proc").join(pid.to_string()).join(name)).unwrap_or_default();
+        let read =
+            |name| std::fs::read(Path::new("/proc").join(pid.to_string()).join(name)).unwrap_or_default();
         let args = String::from_utf8_lossy(&read("cmdline")).replace('\0', " ");
-        let marked = args.contains(mark) || read("environ").split(|b| *b == 0).any(|v| v == variable.as_bytes());
+        let marked =
+            args.contains(mark) || read("environ").split(|b| *b == 0).any(|v| v == variable.as_bytes());
         if known.contains(&entry.seen) || marked {
             left.push((pid, args));
         }

@@ -86,7 +86,13 @@ impl HeadTail {
     #[must_use]
     pub fn new(limit: usize) -> Self {
         let head_limit = if limit == usize::MAX { limit } else { limit / 5 * 2 + limit % 5 * 2 / 5 };
-        Self { head: Vec::new(), tail: std::collections::VecDeque::new(), head_limit, tail_limit: limit - head_limit, total: 0 }
+        Self {
+            head: Vec::new(),
+            tail: std::collections::VecDeque::new(),
+            head_limit,
+            tail_limit: limit - head_limit,
+            total: 0,
+        }
     }
 
     pub fn push(&mut self, bytes: &[u8]) {

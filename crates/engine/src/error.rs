@@ -140,7 +140,9 @@ impl Error {
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self.kind {
-            Kind::Busy | Kind::Disconnected | Kind::NotStarted | Kind::Exhausted | Kind::TimedOut => Retry::Safe,
+            Kind::Busy | Kind::Disconnected | Kind::NotStarted | Kind::Exhausted | Kind::TimedOut => {
+                Retry::Safe
+            }
             Kind::UnknownOutcome => Retry::Unsafe,
             _ => Retry::Never,
         }

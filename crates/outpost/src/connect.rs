@@ -24,7 +24,8 @@ const RUNNING: &str = "running";
 /// A connection to the daemon of this directory.
 pub(crate) fn connect(dir: &Path) -> io::Result<UnixStream> {
     // By way of a descriptor, since a socket's address is shorter than a path can be.
-    let handle = std::fs::OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY | libc::O_PATH).open(dir)?;
+    let handle =
+        std::fs::OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY | libc::O_PATH).open(dir)?;
     UnixStream::connect(format!("/proc/self/fd/{}/{SOCKET}", handle.as_raw_fd()))
 }
 
@@ -57,9 +58,18 @@ fn launch(dir: &Path, lease: Duration) -> io::Result<bool> {
     let null = File::open("/dev/null")?;
     let program = std::env::current_exe()?;
     let lease = lease.as_secs().to_string();
-    let argv = [program.as_os_str(), "daemon".as_ref(), "--dir".as_ref(), dir.as_os_str(), "--lease".as_ref(), lease.as_ref()];
+    let argv = [
+        program.as_os_str(),
+        "daemon".as_ref(),
+        "--dir".as_ref(),
+        dir.as_os_str(),
+        "--lease".as_ref(),
+        lease.as_ref(),
+    ];
     let argv: Vec<CString> = argv.iter().map(|a| CString::new(a.as_bytes())).collect::<Result<_, _>>()?;
-    let env = own_environment().map(|(name, value)| CString::new([name, value].join(&b'='))).collect::<Result<Vec<_>, _>>()?;
+    let env = own_environment()
+        .map(|(name, value)| CString::new([name, value].join(&b'=')))
+        .collect::<Result<Vec<_>, _>>()?;
     sys::spawn(&Spawn {
         program: program.as_os_str(),
         argv: &argv,
@@ -107,9 +117,12 @@ pub(crate) fn bridge(dir: &Path, lease: Duration, text: bool) -> io::Result<()> 
     let upstream = stream.try_clone()?;
     std::thread::Builder::new().spawn(move || {
         let mut to = &upstream;
-        let mut decode = text.then(|| farshell_protocol::text::Decoder::new(farshell_protocol::text::Side::Outpost));
+        let mut decode =
+            text.then(|| farshell_protocol::text::Decoder::new(farshell_protocol::text::Side::Outpost));
         let _ = copy(&mut io::stdin().lock(), &mut to, |bytes, out| match &mut decode {
-            Some(decoder) => decoder.push(out, bytes).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e)),
+            Some(decoder) => {
+                decoder.push(out, bytes).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
+            }
             None => {
                 out.extend_from_slice(bytes);
                 Ok(())
@@ -118,7 +131,8 @@ pub(crate) fn bridge(dir: &Path, lease: Duration, text: bool) -> io::Result<()> 
         let _ = upstream.shutdown(Shutdown::Write);
     })?;
     let mut from = &stream;
-    let mut encode = text.then(|| farshell_protocol::text::Encoder::new(farshell_protocol::text::Side::Outpost));
+    let mut encode =
+        text.then(|| farshell_protocol::text::Encoder::new(farshell_protocol::text::Side::Outpost));
     copy(&mut from, &mut io::stdout().lock(), |bytes, out| {
         match &mut encode {
             Some(encoder) => encoder.encode(out, bytes),

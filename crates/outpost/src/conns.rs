@@ -321,7 +321,9 @@ impl Daemon {
             }
             Kind::Cancel => self.drop_call(key, frame.call),
             Kind::Goodbye => conn.closed = true,
-            Kind::Hello | Kind::Response | Kind::Event => self.break_off(key, "a frame that only an outpost sends"),
+            Kind::Hello | Kind::Response | Kind::Event => {
+                self.break_off(key, "a frame that only an outpost sends");
+            }
         }
     }
 
@@ -383,7 +385,9 @@ impl Daemon {
         let most = most.min(usize::try_from(left).unwrap_or(usize::MAX));
         let finished = process.ended()
             && process.end_held.is_none()
-            && (left == 0 || (attach.cursor.offset >= process.log.total() && (!attach.until_closed || !process.open())));
+            && (left == 0
+                || (attach.cursor.offset >= process.log.total()
+                    && (!attach.until_closed || !process.open())));
         if finished {
             let status = process.status();
             process.readers.retain(|reader| *reader != (key, call));
@@ -436,7 +440,8 @@ impl Daemon {
     /// process. Gives the bytes moved, 0 if the ordinary way has to be taken.
     pub(crate) fn pass_on(&mut self, process: u32, index: u8) -> usize {
         let Some(proc) = self.procs.get_mut(&process) else { return 0 };
-        let (&[(key, call)], Some(fd), false) = (&proc.readers[..], &proc.outputs[index as usize], proc.pty) else {
+        let (&[(key, call)], Some(fd), false) = (&proc.readers[..], &proc.outputs[index as usize], proc.pty)
+        else {
             return 0;
         };
         let waiting = crate::sys::pipe_fill(fd.as_fd()).min(crate::daemon::READ);

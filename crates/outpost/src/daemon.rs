@@ -140,7 +140,9 @@ impl Daemon {
                 let _ = std::fs::remove_dir_all(entry.path());
             }
         }
-        if let Some(first) = std::fs::read_to_string(dir.join(TAGS)).ok().and_then(|text| text.trim().parse().ok()) {
+        if let Some(first) =
+            std::fs::read_to_string(dir.join(TAGS)).ok().and_then(|text| text.trim().parse().ok())
+        {
             kill::kill_tagged(first);
         }
         let tags = Tags::new();
@@ -154,13 +156,16 @@ impl Daemon {
             .map_err(|e| Refusal::Io("becoming the reaper of orphans", e.into()))?;
         let nofile = raise_nofile();
         let waker = Waker::new().map_err(fail("making an event descriptor"))?;
-        let copies = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC | rustix::pipe::PipeFlags::NONBLOCK)
-            .map_err(|e| Refusal::Io("making a pipe", e.into()))?;
+        let copies =
+            rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC | rustix::pipe::PipeFlags::NONBLOCK)
+                .map_err(|e| Refusal::Io("making a pipe", e.into()))?;
         let _ = rustix::pipe::fcntl_setpipe_size(&copies.1, 2 * READ);
         let reactor = Reactor::new().map_err(fail("making an event queue"))?;
-        for (fd, token) in
-            [(listener.as_fd(), Token::Listener), (signals.as_fd(), Token::Signals), (waker.as_fd(), Token::Workers)]
-        {
+        for (fd, token) in [
+            (listener.as_fd(), Token::Listener),
+            (signals.as_fd(), Token::Signals),
+            (waker.as_fd(), Token::Workers),
+        ] {
             reactor.add(fd, token, Interest::Read).map_err(fail("watching descriptors"))?;
         }
         let (killer, targets) = channel();
@@ -268,7 +273,9 @@ impl Daemon {
             let key = self.key();
             let peer = rustix::net::sockopt::socket_peercred(&stream).map(|c| c.uid.as_raw());
             // The directory is private already; this holds even if somebody opened it up.
-            if !matches!(peer, Ok(uid) if uid == sys::uid() || uid == 0) || stream.set_nonblocking(true).is_err() {
+            if !matches!(peer, Ok(uid) if uid == sys::uid() || uid == 0)
+                || stream.set_nonblocking(true).is_err()
+            {
                 continue;
             }
             if self.reactor.add(&stream, Token::Conn(key), Interest::BothEdge).is_err() {
@@ -421,7 +428,9 @@ fn home() -> PathBuf {
 
 fn identity() -> OutpostIdentity {
     // Installed under its hash, see the backends: the name of the directory is what it was installed as.
-    let build = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.file_name()?.to_string_lossy().into_owned()));
+    let build = std::env::current_exe()
+        .ok()
+        .and_then(|exe| Some(exe.parent()?.file_name()?.to_string_lossy().into_owned()));
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     OutpostIdentity {
         instance: format!("{}{}", crate::shell::token(), crate::shell::token()),

@@ -167,7 +167,12 @@ impl files::Call for Worker {
 }
 
 impl Daemon {
-    pub(crate) fn file_request(&mut self, conn: u32, call: u32, request: FileRequest) -> Option<Result<Reply, Failure>> {
+    pub(crate) fn file_request(
+        &mut self,
+        conn: u32,
+        call: u32,
+        request: FileRequest,
+    ) -> Option<Result<Reply, Failure>> {
         let cwd = match &request.session {
             None => self.home.clone(),
             Some(name) => match self.sessions.get(name) {

@@ -146,7 +146,10 @@ pub(crate) fn run(targets: &Receiver<Target>, outcomes: &Sender<Outcome>, waker:
         for target in fresh {
             // The shell first: when its child dies, it must not go on to the next command of the list.
             if target.shell && target.running {
-                sys::kill_child(target.root, if target.first == libc::SIGINT { SHELL_INT } else { SHELL_TERM });
+                sys::kill_child(
+                    target.root,
+                    if target.first == libc::SIGINT { SHELL_INT } else { SHELL_TERM },
+                );
             }
             let until = now + target.grace;
             jobs.push(Job { target, seen: HashMap::new(), phase: Phase::Grace(until) });
@@ -236,7 +239,8 @@ fn signal_all(members: &[&Entry], signal: i32, watch: &mut Vec<OwnedFd>) {
 /// Returns when one of the processes has ended, or after the time. A few milliseconds more let the others
 /// end too, so that the next look serves all of them.
 fn wait_for_any(watch: &[OwnedFd], most: Duration) {
-    let spec = |t: Duration| Timespec { tv_sec: t.as_secs().cast_signed(), tv_nsec: i64::from(t.subsec_nanos()) };
+    let spec =
+        |t: Duration| Timespec { tv_sec: t.as_secs().cast_signed(), tv_nsec: i64::from(t.subsec_nanos()) };
     let mut fds: Vec<PollFd<'_>> = watch.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
     // A new target must not wait long for the jobs before it.
     let most = most.min(Duration::from_millis(50));
@@ -256,7 +260,8 @@ struct Entry {
 impl Entry {
     /// A handle on exactly this process: `None` if it is gone or its number was given to another.
     fn open(&self) -> Option<OwnedFd> {
-        let fd = rustix::process::pidfd_open(Pid::from_raw(self.pid.cast_signed())?, PidfdFlags::empty()).ok()?;
+        let fd =
+            rustix::process::pidfd_open(Pid::from_raw(self.pid.cast_signed())?, PidfdFlags::empty()).ok()?;
         let (_, start, dead) = read_stat(self.pid)?;
         (start == self.start && !dead).then_some(fd)
     }
@@ -388,7 +393,9 @@ pub(crate) fn kill_tagged(first: u64) {
         let Ok(dir) = std::fs::read_dir("/proc") else { return };
         let pids = dir.flatten().filter_map(|item| item.file_name().to_str()?.parse::<u32>().ok());
         let left: Vec<Entry> = pids
-            .filter(|pid| *pid != std::process::id() && read_tag(*pid).is_some_and(|tag| range.contains(&tag)))
+            .filter(|pid| {
+                *pid != std::process::id() && read_tag(*pid).is_some_and(|tag| range.contains(&tag))
+            })
             .filter_map(|pid| match read_stat(pid)? {
                 (_, start, false) => Some(Entry { pid, start, tag: None }),
                 _ => None,

@@ -87,9 +87,17 @@ struct Position {
 /// What a read found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Read {
-    Piece { stream: Stream, offset: u64, stream_offset: u64, bytes: Vec<u8> },
+    Piece {
+        stream: Stream,
+        offset: u64,
+        stream_offset: u64,
+        bytes: Vec<u8>,
+    },
     /// These bytes are gone; the cursor stands behind them.
-    Gap { from: u64, to: u64 },
+    Gap {
+        from: u64,
+        to: u64,
+    },
     /// Nothing more for now.
     End,
 }
@@ -212,7 +220,8 @@ impl Log {
     pub(crate) fn can_splice(&self, len: usize) -> bool {
         self.error.is_none()
             && self.segments.last().is_some_and(|last| {
-                matches!(last.store, Store::File(..)) && last.used + (RECORD + len) as u64 <= self.segment_size
+                matches!(last.store, Store::File(..))
+                    && last.used + (RECORD + len) as u64 <= self.segment_size
             })
     }
 
@@ -309,48 +318,46 @@ impl Log {
 
     /// Reads at most `max` bytes of one record.
     pub(crate) fn read(&self, cursor: &mut Cursor, max: usize) -> Read {
-        loop {
-            if cursor.offset >= self.total() || max == 0 {
-                return Read::End;
-            }
-            let Some(segment) = self.segment_at(cursor.offset) else {
-                // Nothing is stored from here on: a log that could not be written.
-                let from = std::mem::replace(&mut cursor.offset, self.total());
-                return Read::Gap { from, to: cursor.offset };
-            };
-            if segment.base > cursor.offset {
-                let from = std::mem::replace(&mut cursor.offset, segment.base);
-                return Read::Gap { from, to: cursor.offset };
-            }
-            let mut position = match cursor.hint {
-                Some(p) if p.segment_base == segment.base && p.offset <= cursor.offset => p,
-                _ => Position { segment_base: segment.base, at: 0, offset: segment.base, of: segment.base_of },
-            };
-            while position.at < segment.used {
-                let Some((stream, len)) = segment.record(position.at) else { break };
-                let skip = cursor.offset - position.offset;
-                if skip < len {
-                    let want = usize::try_from(len - skip).unwrap_or(usize::MAX).min(max);
-                    let mut bytes = vec![0; want];
-                    if segment.bytes(position.at + RECORD as u64 + skip, &mut bytes).is_err() {
-                        break;
-                    }
-                    let offset = cursor.offset;
-                    let stream_offset = position.of[index(stream)] + skip;
-                    cursor.offset += want as u64;
-                    cursor.hint = Some(position);
-                    return Read::Piece { stream, offset, stream_offset, bytes };
-                }
-                position.at += RECORD as u64 + len;
-                position.offset += len;
-                position.of[index(stream)] += len;
-            }
-            // The segment could not be read to its end (somebody removed or cut the file).
-            let from = cursor.offset;
-            cursor.offset = segment.end.max(from + 1).min(self.total());
-            cursor.hint = None;
+        if cursor.offset >= self.total() || max == 0 {
+            return Read::End;
+        }
+        let Some(segment) = self.segment_at(cursor.offset) else {
+            // Nothing is stored from here on: a log that could not be written.
+            let from = std::mem::replace(&mut cursor.offset, self.total());
+            return Read::Gap { from, to: cursor.offset };
+        };
+        if segment.base > cursor.offset {
+            let from = std::mem::replace(&mut cursor.offset, segment.base);
             return Read::Gap { from, to: cursor.offset };
         }
+        let mut position = match cursor.hint {
+            Some(p) if p.segment_base == segment.base && p.offset <= cursor.offset => p,
+            _ => Position { segment_base: segment.base, at: 0, offset: segment.base, of: segment.base_of },
+        };
+        while position.at < segment.used {
+            let Some((stream, len)) = segment.record(position.at) else { break };
+            let skip = cursor.offset - position.offset;
+            if skip < len {
+                let want = usize::try_from(len - skip).unwrap_or(usize::MAX).min(max);
+                let mut bytes = vec![0; want];
+                if segment.bytes(position.at + RECORD as u64 + skip, &mut bytes).is_err() {
+                    break;
+                }
+                let offset = cursor.offset;
+                let stream_offset = position.of[index(stream)] + skip;
+                cursor.offset += want as u64;
+                cursor.hint = Some(position);
+                return Read::Piece { stream, offset, stream_offset, bytes };
+            }
+            position.at += RECORD as u64 + len;
+            position.offset += len;
+            position.of[index(stream)] += len;
+        }
+        // The segment could not be read to its end (somebody removed or cut the file).
+        let from = cursor.offset;
+        cursor.offset = segment.end.max(from + 1).min(self.total());
+        cursor.hint = None;
+        Read::Gap { from, to: cursor.offset }
     }
 
     /// The segment that holds `offset`, or the first one after it.

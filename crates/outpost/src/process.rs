@@ -8,6 +8,8 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+/// The end of a log must hold what a reader who must get everything can be behind: a pipe and a bit.
+const LEAST_LOG_CAP: u64 = 4 << 20;
 /// Bytes of a command that lists show.
 const TITLE: usize = 200;
 
@@ -60,8 +62,8 @@ pub(crate) struct Process {
     pub watchdog_alarm: Option<AlarmKey>,
     /// How it ended, while the kill that made it end is still counting.
     pub end_held: Option<End>,
-    /// The script that its shell reads at the start.
-    pub script: Option<std::fs::File>,
+    /// What its shell sources at the start.
+    pub scripts: Vec<std::fs::File>,
     /// For a session command that has not begun.
     pub waiting: Option<Waiting>,
 }
@@ -95,7 +97,10 @@ pub(crate) struct Input {
 
 impl Process {
     pub(crate) fn new(key: u32, start: &Start, log_dir: &std::path::Path, fingerprint: u64) -> Self {
-        let cap = if start.log_cap == 0 { farshell_protocol::process::DEFAULT_LOG_CAP } else { start.log_cap };
+        let cap = match start.log_cap {
+            0 => farshell_protocol::process::DEFAULT_LOG_CAP,
+            cap => cap.max(LEAST_LOG_CAP),
+        };
         let log: PathBuf = log_dir.join(format!("{}-{key}", start.id));
         let (title, session) = match &start.what {
             What::Session { command, session, .. } => (title(command), Some(session.clone())),
@@ -140,7 +145,7 @@ impl Process {
             timeout_alarm: None,
             watchdog_alarm: None,
             end_held: None,
-            script: None,
+            scripts: Vec::new(),
             waiting: None,
         }
     }

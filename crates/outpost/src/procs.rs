@@ -66,8 +66,14 @@ impl Daemon {
             let (master, slave, name) = open_terminal().map_err(failed)?;
             crate::requests::set_size(&slave, size).map_err(failed)?;
             let stdio = [Stdio::Path(&name); 3];
-            let pid = sys::spawn(&Spawn { program: OsStr::from_bytes(&program), argv: &argv, env: &env, stdio, cwd: Some(&cwd_c) })
-                .map_err(failed)?;
+            let pid = sys::spawn(&Spawn {
+                program: OsStr::from_bytes(&program),
+                argv: &argv,
+                env: &env,
+                stdio,
+                cwd: Some(&cwd_c),
+            })
+            .map_err(failed)?;
             // A terminal's input and output are one descriptor.
             process.stdin.fd = master.try_clone().ok();
             process.outputs[0] = Some(master);
@@ -86,8 +92,14 @@ impl Daemon {
             let stdin = if start.stdin == Stdin::Pipe { in_read.as_fd() } else { null.as_fd() };
             let stderr = if surroundings.merge_stderr { out_write.as_fd() } else { err_write.as_fd() };
             let stdio = [Stdio::Fd(stdin), Stdio::Fd(out_write.as_fd()), Stdio::Fd(stderr)];
-            let pid = sys::spawn(&Spawn { program: OsStr::from_bytes(&program), argv: &argv, env: &env, stdio, cwd: Some(&cwd_c) })
-                .map_err(failed)?;
+            let pid = sys::spawn(&Spawn {
+                program: OsStr::from_bytes(&program),
+                argv: &argv,
+                env: &env,
+                stdio,
+                cwd: Some(&cwd_c),
+            })
+            .map_err(failed)?;
             process.outputs = [Some(out_read), (!surroundings.merge_stderr).then_some(err_read)];
             if start.stdin == Stdin::Pipe {
                 process.stdin.fd = Some(in_write);
@@ -146,29 +158,38 @@ impl Daemon {
             argv.push(command.to_vec());
             return Ok(argv);
         }
-        let mut script = shell::takeover_script(program.bash, state.as_deref().unwrap_or_default());
-        for (name, value) in &surroundings.env {
-            if state.is_some() && is_variable_name(name) {
-                script.extend_from_slice(b"export ");
-                script.extend_from_slice(name);
-                script.push(b'=');
-                quote(&mut script, value);
-                script.push(b'\n');
+        let failed = |error: io::Error| spawn_failure(b"shell", &error);
+        let mut script = Vec::new();
+        let mut words = String::new();
+        if let Some(state) = &state {
+            let (before, after) = shell::takeover(program.bash);
+            let file = shell::script_file(state).map_err(failed)?;
+            words = format!("{before}\n. {} 2>/dev/null\n", shell::name_of(&file));
+            process.scripts.push(file);
+            script.extend_from_slice(after.as_bytes());
+            for (name, value) in &surroundings.env {
+                if is_variable_name(name) {
+                    script.extend_from_slice(b"export ");
+                    script.extend_from_slice(name);
+                    script.push(b'=');
+                    quote(&mut script, value);
+                    script.push(b'\n');
+                }
             }
         }
         script.extend_from_slice(b"__farshell=");
         quote(&mut script, command);
         script.push(b'\n');
-        let file = shell::script_file(&script).map_err(|e| spawn_failure(b"shell", &e))?;
-        argv.push(format!(". {}; eval \"$__farshell\"", shell::name_of(&file)).into_bytes());
-        process.script = Some(file);
+        let file = shell::script_file(&script).map_err(failed)?;
+        argv.push(format!("{words}. {}; eval \"$__farshell\"", shell::name_of(&file)).into_bytes());
+        process.scripts.push(file);
         Ok(argv)
     }
 
     /// Children get the limit on open files that they would have had without us.
     pub(crate) fn give_limits(&self, pid: u32) {
         let pid = rustix::process::Pid::from_raw(pid.cast_signed());
-        let _ = rustix::process::prlimit(pid, rustix::process::Resource::Nofile, self.nofile.clone());
+        let _ = rustix::process::prlimit(pid, rustix::process::Resource::Nofile, self.nofile);
     }
 
     fn environment(&self, surroundings: &Surroundings) -> Result<Vec<CString>, Failure> {
@@ -356,7 +377,7 @@ impl Daemon {
             Change::Stopped => return,
         };
         process.usage = Some(usage);
-        process.script = None;
+        process.scripts.clear();
         self.process_ended(key, end);
     }
 
@@ -432,8 +453,7 @@ impl Daemon {
             let Some(process) = self.procs.get_mut(&key) else { continue };
             process.killing = false;
             let before = process.killed.unwrap_or_default();
-            let killed =
-                Killed { killed: before.killed + outcome.killed.killed, left: outcome.killed.left };
+            let killed = Killed { killed: before.killed + outcome.killed.killed, left: outcome.killed.left };
             process.killed = Some(killed);
             let id = process.id.clone();
             if process.end_held.take().is_some() {
@@ -478,7 +498,9 @@ impl Daemon {
             self.spill_finished();
         }
         let mut looked = 0;
-        while (self.finished.len() > MOST_FINISHED || self.log_disk > MOST_LOG_DISK) && looked < self.finished.len() {
+        while (self.finished.len() > MOST_FINISHED || self.log_disk > MOST_LOG_DISK)
+            && looked < self.finished.len()
+        {
             let Some(oldest) = self.finished.pop_front() else { return };
             // To drop an output that is still written to would kill the writer.
             let keep = self.procs.get(&oldest).is_some_and(|p| p.open() || !p.readers.is_empty());
@@ -601,7 +623,8 @@ fn open_terminal() -> io::Result<(OwnedFd, OwnedFd, CString)> {
     grantpt(&master)?;
     unlockpt(&master)?;
     let name = ptsname(&master, Vec::new())?;
-    let slave = rustix::fs::open(name.as_c_str(), OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())?;
+    let slave =
+        rustix::fs::open(name.as_c_str(), OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())?;
     rustix::io::ioctl_fionbio(&master, true)?;
     Ok((master, slave, name))
 }

@@ -1,7 +1,7 @@
 //! Waiting: descriptors and deadlines, in one place. Nothing in the outpost polls or sleeps.
 
-use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -133,10 +133,8 @@ impl Reactor {
         } else {
             self.alarms.first_key_value().map(|((at, _), _)| at.saturating_duration_since(Instant::now()))
         };
-        let timeout = timeout.map(|t| Timespec {
-            tv_sec: t.as_secs().cast_signed(),
-            tv_nsec: i64::from(t.subsec_nanos()),
-        });
+        let timeout = timeout
+            .map(|t| Timespec { tv_sec: t.as_secs().cast_signed(), tv_nsec: i64::from(t.subsec_nanos()) });
         let mut buf = [epoll::Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }; 64];
         if let Ok(n) = epoll::wait(&self.epoll, &mut buf[..], timeout.as_ref()) {
             tokens.extend(buf[..n].iter().filter_map(|event| Token::from_u64(event.data.u64())));

@@ -35,9 +35,7 @@ impl Daemon {
                 Some(key) => self.attach(conn, call, *key, attach),
                 None => Some(Err(not_found(&id))),
             },
-            Request::Status { id } => {
-                Some(self.find(&id).map(|p| Reply::Status(Box::new(p.status()))))
-            }
+            Request::Status { id } => Some(self.find(&id).map(|p| Reply::Status(Box::new(p.status())))),
             Request::Processes => {
                 let mut all: Vec<&Process> = self.procs.values().collect();
                 all.sort_by_key(|p| p.key);
@@ -174,7 +172,8 @@ impl Daemon {
         let ended = process.ended();
         let input = &mut process.stdin;
         if offset > input.taken {
-            let text = format!("input offset {offset} leaves a hole: {} bytes were taken so far", input.taken);
+            let text =
+                format!("input offset {offset} leaves a hole: {} bytes were taken so far", input.taken);
             return Some(Err(Failure::new(ErrorKind::Invalid, text)));
         }
         // What was taken before is not taken again, so a request may be repeated after a lost answer.
@@ -185,7 +184,10 @@ impl Daemon {
         }
         if input.eof || ended || (input.fd.is_none() && process.waiting.is_none()) {
             let why = if ended { "the process has ended" } else { "its input is closed" };
-            return Some(Err(Failure::new(ErrorKind::Invalid, format!("no input can be sent to {id}: {why}"))));
+            return Some(Err(Failure::new(
+                ErrorKind::Invalid,
+                format!("no input can be sent to {id}: {why}"),
+            )));
         }
         if input.pending.len() > MOST_INPUT {
             let text = format!("{id} does not read its input and a megabyte of it is waiting already");
@@ -218,7 +220,9 @@ impl Daemon {
         // next one in the line.
         match signal {
             libc::SIGINT => sys::kill_child(process.pid, SHELL_INT),
-            libc::SIGTERM | libc::SIGKILL | libc::SIGHUP | libc::SIGQUIT => sys::kill_child(process.pid, SHELL_TERM),
+            libc::SIGTERM | libc::SIGKILL | libc::SIGHUP | libc::SIGQUIT => {
+                sys::kill_child(process.pid, SHELL_TERM);
+            }
             _ => {}
         }
         let target = self.target(process, libc::SIGTERM, Duration::ZERO);

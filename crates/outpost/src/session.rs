@@ -84,8 +84,6 @@ pub(crate) fn shadowing_names(state: &[u8]) -> Option<HashSet<String>> {
         } else if let Some(name) = line.strip_suffix(b" () ").or_else(|| line.strip_suffix(b" ()")) {
             let name = name.strip_prefix(b"function ").unwrap_or(name);
             names.insert(String::from_utf8_lossy(name).into_owned());
-        } else if line.starts_with(b"trap -- ") && [&b"DEBUG"[..], b"ERR", b"RETURN"].iter().any(|t| line.ends_with(t)) {
-            return None;
         } else if [&b"' DEBUG"[..], b"' ERR", b"' RETURN"].iter().any(|t| line.ends_with(t)) {
             return None;
         }
@@ -133,7 +131,8 @@ mod tests {
 
     #[test]
     fn exported_variables_are_found() {
-        let state = b"declare -x A=\"1\"\ndeclare -- b=\"2\"\ndeclare -irx C=\"3\"\nexport D='4'\ndeclare -x E\n";
+        let state =
+            b"declare -x A=\"1\"\ndeclare -- b=\"2\"\ndeclare -irx C=\"3\"\nexport D='4'\ndeclare -x E\n";
         let expected: HashSet<Vec<u8>> = ["A", "C", "D", "E"].map(|s| s.as_bytes().to_vec()).into();
         assert_eq!(exported_names(state), expected);
     }

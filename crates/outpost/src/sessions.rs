@@ -192,7 +192,9 @@ impl Daemon {
 
     fn restore(&mut self, key: u32) {
         let Some(name) = self.shell_owner.get(&key).cloned() else { return };
-        let (Some(session), Some(shell)) = (self.sessions.get(&name), self.shells.get_mut(&key)) else { return };
+        let (Some(session), Some(shell)) = (self.sessions.get(&name), self.shells.get_mut(&key)) else {
+            return;
+        };
         let one_shot = session.mode == Mode::OneShot;
         let state = if one_shot { one_shot_state(session) } else { session.state.clone() };
         let takeover = Takeover {
@@ -211,7 +213,10 @@ impl Daemon {
         let Some(session) = self.sessions.get_mut(name) else { return };
         for key in session.queue.drain(..).collect::<Vec<_>>() {
             if let Some(process) = self.procs.get_mut(&key) {
-                process.log.append(farshell_protocol::process::Stream::Stderr, format!("farshell: {why}\n").as_bytes());
+                process.log.append(
+                    farshell_protocol::process::Stream::Stderr,
+                    format!("farshell: {why}\n").as_bytes(),
+                );
                 process.state = State::Abandoned;
                 process.waiting = None;
             }
@@ -221,7 +226,12 @@ impl Daemon {
     }
 
     /// Queues a command for a session's shell, and begins it if the shell waits.
-    pub(crate) fn start_in_session(&mut self, conn: u32, mut process: Process, start: Start) -> Result<(), Failure> {
+    pub(crate) fn start_in_session(
+        &mut self,
+        conn: u32,
+        mut process: Process,
+        start: Start,
+    ) -> Result<(), Failure> {
         let What::Session { session: name, command, workdir, on_busy, merge_stderr } = start.what else {
             return Err(Failure::new(ErrorKind::Invalid, "not a session command"));
         };
@@ -234,7 +244,10 @@ impl Daemon {
             return Err(Failure::new(ErrorKind::NotFound, format!("no session {name} is open here")));
         };
         if session.closing || session.stage == Stage::Failed {
-            return Err(Failure::new(ErrorKind::ShellFailed, format!("session {name} has no shell any more")));
+            return Err(Failure::new(
+                ErrorKind::ShellFailed,
+                format!("session {name} has no shell any more"),
+            ));
         }
         let busy = session.current.is_some() || !session.queue.is_empty();
         if busy && (on_busy == OnBusy::Refuse || session.queue.len() >= MOST_QUEUED) {
@@ -242,7 +255,8 @@ impl Daemon {
         }
         let key = process.key;
         process.state = State::Queued;
-        process.waiting = Some(Waiting { command, workdir, merge_stderr, stdin: start.stdin, conn, queued: busy });
+        process.waiting =
+            Some(Waiting { command, workdir, merge_stderr, stdin: start.stdin, conn, queued: busy });
         session.queue.push_back(key);
         self.by_id.insert(process.id.clone(), key);
         self.procs.insert(key, process);
@@ -297,7 +311,8 @@ impl Daemon {
         let one_shot = session.mode == Mode::OneShot;
         let shadowed = |word: &str| session.names.as_ref().is_none_or(|names| names.contains(word));
         let save = !shell.bash || !leaves_shell_alone(&waiting.command, &shadowed);
-        let careful = shell.bash && session.names.as_ref().is_none_or(|names| NEEDED.iter().any(|n| names.contains(*n)));
+        let careful = shell.bash
+            && session.names.as_ref().is_none_or(|names| NEEDED.iter().any(|n| names.contains(*n)));
         let simple = stdin.is_none() && waiting.workdir.is_none() && waiting.command.len() <= MOST_PLAIN;
         let plain = simple && !save && !careful && !one_shot && shell.knows(&pipes.1);
         let tag = self.tags.next();
@@ -338,7 +353,8 @@ impl Daemon {
             process.timeout_alarm = Some(self.reactor.alarm(started + timeout, Alarm::Timeout(key)));
         }
         let waited = waiting.queued;
-        let has_input = process.stdin.fd.is_some() && (!process.stdin.pending.is_empty() || process.stdin.eof);
+        let has_input =
+            process.stdin.fd.is_some() && (!process.stdin.pending.is_empty() || process.stdin.eof);
         let pid = process.pid;
         if waited {
             for (conn, call) in process.readers.clone() {
@@ -499,7 +515,9 @@ impl Daemon {
                 && let [Some(out), Some(err)] = std::mem::take(&mut process.outputs)
             {
                 given_back = Some(match writers {
-                    Some([o, e]) => Ok([NamedPipe { read: out, write: o }, NamedPipe { read: err, write: e }]),
+                    Some([o, e]) => {
+                        Ok([NamedPipe { read: out, write: o }, NamedPipe { read: err, write: e }])
+                    }
                     None => take_back([out, err], open, &mut process.outputs),
                 });
             } else {
@@ -680,7 +698,11 @@ impl Daemon {
 
 /// The pipes of a command that has ended, for the next one. Those that are still `open`, because a process that it
 /// left behind holds them, stay with the command (`kept`), and their names go to new ones.
-fn take_back(pair: [OwnedFd; 2], open: [bool; 2], kept: &mut [Option<OwnedFd>; 2]) -> io::Result<[NamedPipe; 2]> {
+fn take_back(
+    pair: [OwnedFd; 2],
+    open: [bool; 2],
+    kept: &mut [Option<OwnedFd>; 2],
+) -> io::Result<[NamedPipe; 2]> {
     let mut take = |i: usize, mut read: OwnedFd| {
         if !open[i] {
             return NamedPipe::again(read);

@@ -37,11 +37,17 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// bash if there is one, else sh.
+    /// The one that `FARSHELL_SHELL` names; else bash if there is one, else sh.
     pub(crate) fn find() -> Option<Self> {
+        if let Some(path) = std::env::var_os("FARSHELL_SHELL").map(PathBuf::from).filter(|p| p.is_absolute())
+        {
+            let bash = path.file_name().is_some_and(|name| name == "bash");
+            return Some(Self { path, bash });
+        }
         let path = std::env::var_os("PATH").unwrap_or_default();
         let usual = ["/usr/local/bin", "/usr/bin", "/bin"].map(PathBuf::from);
-        let dirs: Vec<PathBuf> = std::env::split_paths(&path).filter(|d| d.is_absolute()).chain(usual).collect();
+        let dirs: Vec<PathBuf> =
+            std::env::split_paths(&path).filter(|d| d.is_absolute()).chain(usual).collect();
         for (name, bash) in [("bash", true), ("sh", false)] {
             for dir in &dirs {
                 let path = dir.join(name);
@@ -277,7 +283,8 @@ impl Shell {
         }
         script.extend_from_slice(format!("\n{KEEP_OLDPWD}{{ {builtin}cd -- ").as_bytes());
         quote(&mut script, cwd);
-        script.extend_from_slice(format!(" || {builtin}cd || {builtin}cd /; }} >/dev/null 2>&1\n").as_bytes());
+        script
+            .extend_from_slice(format!(" || {builtin}cd || {builtin}cd /; }} >/dev/null 2>&1\n").as_bytes());
         script.extend_from_slice(PUT_OLDPWD.as_bytes());
         for file in init_files {
             script.extend_from_slice(b"[ -r ");
@@ -317,7 +324,12 @@ impl Shell {
     fn exit_script(&self, one_shot: bool) -> String {
         let builtin = self.builtin();
         // A child that was signalled between fork and exec still has the shell's traps.
-        let own = if self.bash { "[[ $BASHPID == \"$$\" ]] || builtin exit\nbuiltin trap - DEBUG RETURN ERR\n" } else { "" };
+        let own = if self.bash {
+            "if [[ $BASHPID != \"$$\" ]]; then command exec 2>/dev/null; builtin trap - EXIT TERM; builtin kill -TERM $BASHPID; \
+             builtin exit; fi\nbuiltin trap - DEBUG RETURN ERR\n"
+        } else {
+            ""
+        };
         let save = self.save_script(2, one_shot, "$__farshell_n");
         let save = if one_shot { format!("if [ \"$__farshell_d\" ]; then\n{save}fi\n") } else { save };
         format!(
@@ -332,8 +344,10 @@ impl Shell {
 
     fn save_script(&self, slot: usize, one_shot: bool, number: &str) -> String {
         let what = match (self.bash, one_shot) {
-            (true, false) => "builtin declare -p; builtin declare -fp; builtin alias -p; builtin umask -p; builtin trap -p; \
-                 builtin printf '__farshell_o=%q __farshell_b=%q\\n' \"$SHELLOPTS\" \"$BASHOPTS\"",
+            (true, false) => {
+                "builtin declare -p; builtin declare -fp; builtin alias -p; builtin umask -p; builtin trap -p; \
+                 builtin printf '__farshell_o=%q __farshell_b=%q\\n' \"$SHELLOPTS\" \"$BASHOPTS\""
+            }
             (true, true) => "builtin export -p; builtin export -fp",
             // No shell but bash can print its functions.
             (false, false) => "set; export -p; printf 'umask '; umask",
@@ -349,15 +363,19 @@ impl Shell {
 
     /// Runs a command; its number is [`Shell::number`] afterwards.
     pub(crate) fn run(&mut self, command: &Command<'_>) -> io::Result<()> {
-        self.number += 1;
-        let number = self.number;
         if command.plain {
+            // One line, so that the pipe is empty once the shell has begun. It keeps the number of the command before
+            // it, as it keeps its state.
             let mut lines = b"eval ".to_vec();
             quote(&mut lines, command.text);
             let stderr = if command.stderr.is_some() { "$__fe" } else { "&1" };
-            lines.extend_from_slice(format!(" >$__fo 2>{stderr}\nprintf \"$__fr\" \"$?\" \"$PWD\"\n").as_bytes());
+            lines.extend_from_slice(
+                format!(" >$__fo 2>{stderr};printf \"$__fr\" \"$?\" \"$PWD\"\n").as_bytes(),
+            );
             return self.send(&lines);
         }
+        self.number += 1;
+        let number = self.number;
         let builtin = self.builtin();
         // `builtin exec` would undo its redirections at once.
         let exec = if command.careful { "command exec" } else { "exec" };
@@ -390,7 +408,10 @@ impl Shell {
         if let Some(dir) = command.workdir {
             body.extend_from_slice(format!("{KEEP_OLDPWD}if {builtin}cd -- ").as_bytes());
             quote(&mut body, dir);
-            body.extend_from_slice(format!(" >/dev/null 2>{}; then\n", name_of(command.stderr.unwrap_or(command.stdout))).as_bytes());
+            body.extend_from_slice(
+                format!(" >/dev/null 2>{}; then\n", name_of(command.stderr.unwrap_or(command.stdout)))
+                    .as_bytes(),
+            );
         }
         body.extend_from_slice(format!("{exec} >{stdout}\n").as_bytes());
         if command.last_status != 0 && !command.one_shot {
@@ -404,7 +425,7 @@ impl Shell {
                 body.extend_from_slice(format!("({builtin}exit {})\n", command.last_status).as_bytes());
             }
             body.extend_from_slice(&what);
-            body.extend_from_slice(format!(" <{stdin}\n{{ {builtin}exit; }} 2>/dev/null\n").as_bytes());
+            body.extend_from_slice(format!(" <{stdin}\n{builtin}exit 2>/dev/null\n").as_bytes());
         } else {
             body.extend_from_slice(&what);
             body.extend_from_slice(redirections.as_bytes());
@@ -429,14 +450,23 @@ impl Shell {
         // runs nothing any more, serves nobody.
         body.extend_from_slice(format!("{builtin}set +e +n\n").as_bytes());
         if command.save && !command.one_shot {
-            body.extend_from_slice(self.save_script((number & 1) as usize, false, &number.to_string()).as_bytes());
-            body.extend_from_slice(format!("{builtin}printf '{token} saved {number}\\0' >{reports}\n").as_bytes());
+            body.extend_from_slice(
+                self.save_script((number & 1) as usize, false, &number.to_string()).as_bytes(),
+            );
+            body.extend_from_slice(
+                format!("{builtin}printf '{token} saved {number}\\0' >{reports}\n").as_bytes(),
+            );
         }
 
         let mut script = Vec::with_capacity(body.len() * 5 / 4 + 64);
-        script.extend_from_slice(format!("__farshell_n={number} __farshell_d={}\n", if command.save { "1" } else { "" }).as_bytes());
+        script.extend_from_slice(
+            format!("__farshell_n={number} __farshell_d={}\n", if command.save { "1" } else { "" })
+                .as_bytes(),
+        );
         if in_file && let Some(text) = &self.text {
-            script.extend_from_slice(format!("builtin mapfile -t -d '' __farshell_c <{}\n", name_of(text)).as_bytes());
+            script.extend_from_slice(
+                format!("builtin mapfile -t -d '' __farshell_c <{}\n", name_of(text)).as_bytes(),
+            );
         }
         script.extend_from_slice(b"__farshell=");
         quote(&mut script, &body);
@@ -585,25 +615,14 @@ builtin unset -f __farshell_f
 builtin unset __farshell_b __farshell_o
 "#;
 
-/// A script with which another shell takes over a state, for a process that starts from a session's.
-pub(crate) fn takeover_script(bash: bool, state: &[u8]) -> Vec<u8> {
-    let mut script = Vec::with_capacity(state.len() + 1024);
-    if state.is_empty() {
-        return script;
+/// What another shell sources before and after a session's state to take it over, for a process that starts from it.
+/// The state itself has to be sourced with its complaints (about variables that can't be set) thrown away.
+pub(crate) fn takeover(bash: bool) -> (&'static str, String) {
+    if !bash {
+        return ("", String::new());
     }
-    if bash {
-        script.extend_from_slice(b"__farshell_b=$BASHOPTS __farshell_o=$SHELLOPTS\n{\n");
-        script.extend_from_slice(state);
-        script.extend_from_slice(b"} 2>/dev/null\n");
-        script.extend_from_slice(BASH_OPTIONS.as_bytes());
-        // The traps of the session's shell are its own.
-        script.extend_from_slice(b"builtin trap - EXIT 62 63\n");
-    } else {
-        script.extend_from_slice(b"{\n");
-        script.extend_from_slice(state);
-        script.extend_from_slice(b"} 2>/dev/null\n");
-    }
-    script
+    // The traps of the session's shell are its own.
+    ("__farshell_b=$BASHOPTS __farshell_o=$SHELLOPTS", format!("{BASH_OPTIONS}builtin trap - EXIT 62 63\n"))
 }
 
 /// A memory file that a child can source by its name.
@@ -618,7 +637,9 @@ pub(crate) fn script_file(script: &[u8]) -> io::Result<File> {
 /// not understood changes the shell.
 pub(crate) fn leaves_shell_alone(text: &[u8], shadowed: &dyn Fn(&str) -> bool) -> bool {
     let Ok(text) = std::str::from_utf8(text) else { return false };
-    if !text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b' ' | b'_' | b'-' | b'.' | b'/' | b',' | b'+' | b'@' | b':')) {
+    if !text.bytes().all(|b| {
+        b.is_ascii_alphanumeric() || matches!(b, b' ' | b'_' | b'-' | b'.' | b'/' | b',' | b'+' | b'@' | b':')
+    }) {
         return false;
     }
     let Some(first) = text.split(' ').find(|w| !w.is_empty()) else { return true };
@@ -633,12 +654,76 @@ pub(crate) fn starts_nothing(text: &[u8]) -> bool {
 
 /// Builtins and keywords of bash that can change the shell, or run something that can.
 const CHANGES: &[&str] = &[
-    ".", "alias", "bg", "bind", "break", "builtin", "caller", "case", "cd", "command", "compgen", "complete",
-    "compopt", "continue", "coproc", "declare", "dirs", "disown", "do", "done", "elif", "else", "enable", "esac",
-    "eval", "exec", "exit", "export", "fc", "fg", "fi", "for", "function", "getopts", "hash", "help", "history",
-    "if", "in", "jobs", "kill", "let", "local", "logout", "mapfile", "popd", "printf", "pushd", "read", "readarray",
-    "readonly", "return", "select", "set", "shift", "shopt", "source", "suspend", "then", "time", "times", "trap",
-    "typeset", "ulimit", "umask", "unalias", "unset", "until", "wait", "while",
+    ".",
+    "alias",
+    "bg",
+    "bind",
+    "break",
+    "builtin",
+    "caller",
+    "case",
+    "cd",
+    "command",
+    "compgen",
+    "complete",
+    "compopt",
+    "continue",
+    "coproc",
+    "declare",
+    "dirs",
+    "disown",
+    "do",
+    "done",
+    "elif",
+    "else",
+    "enable",
+    "esac",
+    "eval",
+    "exec",
+    "exit",
+    "export",
+    "fc",
+    "fg",
+    "fi",
+    "for",
+    "function",
+    "getopts",
+    "hash",
+    "help",
+    "history",
+    "if",
+    "in",
+    "jobs",
+    "kill",
+    "let",
+    "local",
+    "logout",
+    "mapfile",
+    "popd",
+    "printf",
+    "pushd",
+    "read",
+    "readarray",
+    "readonly",
+    "return",
+    "select",
+    "set",
+    "shift",
+    "shopt",
+    "source",
+    "suspend",
+    "then",
+    "time",
+    "times",
+    "trap",
+    "typeset",
+    "ulimit",
+    "umask",
+    "unalias",
+    "unset",
+    "until",
+    "wait",
+    "while",
 ];
 
 #[cfg(test)]
@@ -664,7 +749,18 @@ mod tests {
         for text in ["true", "ls -la /tmp", "/bin/true", "git status", "", "  echo hi "] {
             assert!(leaves_shell_alone(text.as_bytes(), &none), "{text}");
         }
-        for text in ["cd /", "a=1", "true; x=1", "f() { :; }", "export A", "echo $(x=1)", "true &", ". x", "echo 'a'", "x\ncd /"] {
+        for text in [
+            "cd /",
+            "a=1",
+            "true; x=1",
+            "f() { :; }",
+            "export A",
+            "echo $(x=1)",
+            "true &",
+            ". x",
+            "echo 'a'",
+            "x\ncd /",
+        ] {
             assert!(!leaves_shell_alone(text.as_bytes(), &none), "{text}");
         }
         assert!(!leaves_shell_alone(b"ls -l", &|name| name == "ls"));
@@ -672,6 +768,11 @@ mod tests {
 
     #[test]
     fn versions_are_read() {
-        assert!(at_least_4_4("5.2.15(1)-release") && at_least_4_4("4.4.0(1)") && !at_least_4_4("4.3.48(1)") && !at_least_4_4("-"));
+        assert!(
+            at_least_4_4("5.2.15(1)-release")
+                && at_least_4_4("4.4.0(1)")
+                && !at_least_4_4("4.3.48(1)")
+                && !at_least_4_4("-")
+        );
     }
 }

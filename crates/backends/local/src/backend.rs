@@ -57,10 +57,14 @@ impl Backend for Local {
             let mut findings = Vec::new();
             match farshell_bundle::for_arch(std::env::consts::ARCH) {
                 Some(outpost) => match install(&self.config.home, outpost) {
-                    Ok(path) => findings.push(Finding::good(format!("outpost installed at {}", path.display()))),
+                    Ok(path) => {
+                        findings.push(Finding::good(format!("outpost installed at {}", path.display())));
+                    }
                     Err(error) => findings.push(Finding::problem(
                         error.to_string(),
-                        error.hint.unwrap_or_else(|| "make the directory writable, or set HERMES_HOME to one that is".into()),
+                        error.hint.unwrap_or_else(|| {
+                            "make the directory writable, or set HERMES_HOME to one that is".into()
+                        }),
                     )),
                 },
                 None => findings.push(Finding::problem(
@@ -69,7 +73,8 @@ impl Backend for Local {
                 )),
             }
             let shells = ["/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash"];
-            let on_path = std::env::var_os("PATH").is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join("bash").is_file()));
+            let on_path = std::env::var_os("PATH")
+                .is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join("bash").is_file()));
             if on_path || shells.iter().any(|shell| Path::new(shell).is_file()) {
                 findings.push(Finding::good("bash found"));
             } else {
@@ -79,7 +84,8 @@ impl Backend for Local {
                 ));
             }
             if !Path::new("/proc/self/fd").is_dir() {
-                findings.push(Finding::problem("/proc is not mounted", "mount it: sessions and kills need it"));
+                findings
+                    .push(Finding::problem("/proc is not mounted", "mount it: sessions and kills need it"));
             }
             findings
         })

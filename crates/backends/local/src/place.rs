@@ -13,7 +13,7 @@ use tokio::net::UnixStream;
 use tokio::process::Command;
 
 /// Variables that the outpost itself reads, or passes on to processes that ask for its environment.
-const NEEDED: [&str; 7] = ["PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TMPDIR"];
+const NEEDED: [&str; 8] = ["PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TMPDIR", "FARSHELL_SHELL"];
 
 /// The directory of a task's outpost.
 ///
@@ -53,7 +53,12 @@ impl LocalPlace {
         let mut patience = 100;
         let output = loop {
             let mut command = Command::new(&self.program);
-            command.arg("start").arg("--dir").arg(&self.dir).arg("--lease").arg(self.lease.as_secs().to_string());
+            command
+                .arg("start")
+                .arg("--dir")
+                .arg(&self.dir)
+                .arg("--lease")
+                .arg(self.lease.as_secs().to_string());
             // The daemon outlives the caller, and commands can read its environment: it gets what it needs itself.
             command.env_clear().envs(NEEDED.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
             match command.stdin(Stdio::null()).output().await {
@@ -66,7 +71,8 @@ impl LocalPlace {
                 Err(error) => {
                     let noexec = error.kind() == std::io::ErrorKind::PermissionDenied;
                     let error = Error::io(format!("{what} {}", self.program.display()), error);
-                    let hint = "if the home is on a file system mounted noexec, set HERMES_HOME to another one";
+                    let hint =
+                        "if the home is on a file system mounted noexec, set HERMES_HOME to another one";
                     return Err(if noexec { error.with_hint(hint) } else { error });
                 }
             }
@@ -77,7 +83,8 @@ impl LocalPlace {
         let said = String::from_utf8_lossy(&output.stderr);
         let message = said.trim().trim_start_matches("farshell-outpost: ").to_owned();
         let message = if message.is_empty() { output.status.to_string() } else { message };
-        Err(Error::new(Kind::Unavailable, what, message).with_hint(format!("its directory is {}", self.dir.display())))
+        Err(Error::new(Kind::Unavailable, what, message)
+            .with_hint(format!("its directory is {}", self.dir.display())))
     }
 }
 

@@ -7,4 +7,5 @@ mod help;
 mod json;
 mod rig;
 mod run;
+mod shells;
 mod signals;

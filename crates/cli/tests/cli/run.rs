@@ -380,7 +380,7 @@ fn settings_that_are_wrong_are_all_named() {
 #[test]
 fn a_name_that_is_none_is_refused() {
     let world = World::new();
-    for (option, what) in [("--task", "session name"), ("--session", "session name")] {
+    for (option, what) in [("--task", "task name"), ("--session", "session name")] {
         let refused = world.call(&["run", option, "../x", "true"]);
         assert_eq!(
             refused,

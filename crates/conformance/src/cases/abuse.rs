@@ -173,10 +173,16 @@ async fn a_reader_who_never_reads(env: &Env) -> Done {
     let mut stream = connect(env).await?;
     let start = Start { attach: Some(Attach::foreground()), ..env.shell("yes") };
     let id = start.id.clone();
-    stream.write_all(&[hello(), framed(Kind::Request, 1, &to_bytes(&Request::Start(start)))].concat()).await?;
+    stream
+        .write_all(&[hello(), framed(Kind::Request, 1, &to_bytes(&Request::Start(start)))].concat())
+        .await?;
     meanwhile(env, async { Ok(()) }).await?;
     let status = env.outpost().status(id.clone()).await?;
-    check!(status.output.stdout < 64 << 20, "{} bytes ahead of a reader who must get all", status.output.stdout);
+    check!(
+        status.output.stdout < 64 << 20,
+        "{} bytes ahead of a reader who must get all",
+        status.output.stdout
+    );
     env.outpost().kill(vec![id], Duration::ZERO).await?;
     Ok(())
 }

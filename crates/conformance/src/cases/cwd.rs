@@ -33,7 +33,9 @@ async fn the_directory_lasts_and_is_reported(env: &Env) -> Done {
 }
 
 async fn directories_with_any_name(env: &Env) -> Done {
-    for name in ["a\nb \"c", "it's", "$HOME", "-n", " leading and trailing ", "*", "\\", "~", "日本", "a\tb", "`x`"] {
+    for name in
+        ["a\nb \"c", "it's", "$HOME", "-n", " leading and trailing ", "*", "\\", "~", "日本", "a\tb", "`x`"]
+    {
         let quoted = name.replace('\'', "'\\''");
         let ran = env.run(format!("mkdir -- '{quoted}' && cd -- './{quoted}'")).await?;
         check_eq!((ran.code(), at(&ran)), (0, env.path(name)), "cd into {name:?}");
@@ -141,7 +143,9 @@ async fn a_session_starts_in_its_directory(env: &Env) -> Done {
     let mut open = env.opening("athome");
     open.cwd = None;
     env.outpost().open_session(open).await?;
-    let ran = env.run_with(&RunOptions::new(crate::env::named("athome"), "[ \"$PWD\" -ef ~ ] && echo home")).await?;
+    let ran = env
+        .run_with(&RunOptions::new(crate::env::named("athome"), "[ \"$PWD\" -ef ~ ] && echo home"))
+        .await?;
     check_eq!(ran.out(), "home\n", "without a directory it is the home");
     Ok(())
 }

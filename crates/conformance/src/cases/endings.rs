@@ -146,12 +146,15 @@ async fn set_u_ends_the_command_and_no_more(env: &Env) -> Done {
 }
 
 async fn pipefail_within_a_command(env: &Env) -> Done {
-    env.says("set -o pipefail; false | true; echo $?; set +o pipefail; false | true; echo $?", "1\n0\n").await?;
+    env.says("set -o pipefail; false | true; echo $?; set +o pipefail; false | true; echo $?", "1\n0\n")
+        .await?;
     env.says("true | false | (exit 3); echo ${PIPESTATUS[*]}", "0 1 3\n").await
 }
 
 async fn syntax_errors(env: &Env) -> Done {
-    for command in ["echo 'unterminated", "if then fi", "for", ")", "echo \"$(", "case x in", "a() {", "${", "&& x"] {
+    for command in
+        ["echo 'unterminated", "if then fi", "for", ")", "echo \"$(", "case x in", "a() {", "${", "&& x"]
+    {
         let ran = env.run(command).await?;
         check!(ran.code() != 0, "{command:?} fails: {ran:?}");
         check!(!ran.stderr.is_empty(), "{command:?} says why");
@@ -173,7 +176,8 @@ async fn unfinished_text(env: &Env) -> Done {
 }
 
 async fn a_script_of_many_lines(env: &Env) -> Done {
-    let script = "cat <<'X'\n$notexpanded `x`\nX\nfor i in 1 2; do\n echo $i\ndone\nif true\nthen echo yes; fi";
+    let script =
+        "cat <<'X'\n$notexpanded `x`\nX\nfor i in 1 2; do\n echo $i\ndone\nif true\nthen echo yes; fi";
     env.says(script, "$notexpanded `x`\n1\n2\nyes\n").await
 }
 
@@ -224,7 +228,8 @@ async fn coproc_process_substitution_and_descriptor_variables(env: &Env) -> Done
 }
 
 async fn an_exit_in_a_subshell_is_only_that(env: &Env) -> Done {
-    env.says("(exit 3); echo $?; x=$(echo in; exit 4); echo $? $x; exit 5 | cat; echo $?", "3\n4 in\n0\n").await
+    env.says("(exit 3); echo $?; x=$(echo in; exit 4); echo $? $x; exit 5 | cat; echo $?", "3\n4 in\n0\n")
+        .await
 }
 
 async fn exit_codes_beyond_a_byte(env: &Env) -> Done {

@@ -37,7 +37,13 @@ async fn put(env: &Env, path: impl AsRef<[u8]>, bytes: &[u8]) -> Result<(Stat, b
     Ok(env.outpost().write_file(None, write(path), bytes).await?)
 }
 
-async fn get(env: &Env, session: Option<SessionName>, path: &[u8], offset: u64, len: Option<u64>) -> Result<Vec<u8>, Failure> {
+async fn get(
+    env: &Env,
+    session: Option<SessionName>,
+    path: &[u8],
+    offset: u64,
+    len: Option<u64>,
+) -> Result<Vec<u8>, Failure> {
     let mut stream = env.outpost().read_file(session, path, offset, len).await?;
     let mut all = Vec::new();
     while let Some(piece) = stream.next().await? {
@@ -83,9 +89,14 @@ async fn twenty_megabytes_there_and_back(env: &Env) -> Done {
 async fn ranges_of_a_file(env: &Env) -> Done {
     put(env, env.path("file"), b"0123456789").await?;
     let file = env.path("file");
-    for (offset, len, expected) in
-        [(0, Some(3), "012"), (7, None, "789"), (7, Some(100), "789"), (10, None, ""), (99, None, ""), (3, Some(0), "")]
-    {
+    for (offset, len, expected) in [
+        (0, Some(3), "012"),
+        (7, None, "789"),
+        (7, Some(100), "789"),
+        (10, None, ""),
+        (99, None, ""),
+        (3, Some(0), ""),
+    ] {
         let found = get(env, None, file.as_bytes(), offset, len).await?;
         check_eq!(String::from_utf8_lossy(&found), expected, "from {offset}, {len:?} bytes");
     }
@@ -98,7 +109,11 @@ async fn names_of_any_bytes(env: &Env) -> Done {
         put(env, &full, name).await?;
         check_eq!(get(env, None, &full, 0, None).await?, name.to_vec(), "the content");
         let (entries, _) = env.outpost().list_dir(None, env.dir.as_bytes(), 0).await?;
-        check_eq!(entries.iter().map(|e| e.name.to_vec()).collect::<Vec<_>>(), vec![name.to_vec()], "the list");
+        check_eq!(
+            entries.iter().map(|e| e.name.to_vec()).collect::<Vec<_>>(),
+            vec![name.to_vec()],
+            "the list"
+        );
         let remove = FileOp::Remove { path: ByteBuf::from(full), recursive: false, missing_ok: false };
         check_eq!(op(env, remove).await?, FileReply::Removed { entries: 1 }, "removed");
     }
@@ -109,7 +124,11 @@ async fn relative_paths_start_at_the_sessions_directory(env: &Env) -> Done {
     env.says("mkdir sub; cd sub", "").await?;
     let session = Some(env.session());
     let (stat, created) = env.outpost().write_file(session.clone(), write("file"), b"x").await?;
-    check_eq!((stat.path.to_vec(), created), (env.path("sub/file").into_bytes(), true), "where it was written");
+    check_eq!(
+        (stat.path.to_vec(), created),
+        (env.path("sub/file").into_bytes(), true),
+        "where it was written"
+    );
     env.says("cat file; cd ..", "x").await?;
     check_eq!(get(env, session, b"sub/file", 0, None).await?, b"x".to_vec(), "read from the new directory");
     Ok(())
@@ -148,30 +167,43 @@ async fn a_write_only_if_nothing_changed(env: &Env) -> Done {
 
 async fn directories_are_listed_made_and_removed(env: &Env) -> Done {
     let make = |name: &str, parents| FileOp::MakeDir { path: path(env, name), parents, mode: None };
-    let remove = |name: &str, recursive, missing_ok| FileOp::Remove { path: path(env, name), recursive, missing_ok };
+    let remove =
+        |name: &str, recursive, missing_ok| FileOp::Remove { path: path(env, name), recursive, missing_ok };
     check_eq!(op(env, make("d", false)).await?, FileReply::Done, "made");
     check_eq!(kind(env, make("d", false)).await?, Kind::AlreadyExists, "made again");
     check_eq!(op(env, make("d", true)).await?, FileReply::Done, "made again with parents");
     check_eq!(op(env, make("d/e/f", true)).await?, FileReply::Done, "made deep");
     env.says("touch d/z d/a; ln -s z d/m; for i in $(seq 100 599); do : >d/e/$i; done", "").await?;
     let (entries, truncated) = env.outpost().list_dir(None, env.path("d").as_bytes(), 0).await?;
-    let found: Vec<_> = entries.iter().map(|e| (String::from_utf8_lossy(&e.name).into_owned(), e.kind)).collect();
-    let expected = [("a", FileType::File), ("e", FileType::Dir), ("m", FileType::Symlink), ("z", FileType::File)];
+    let found: Vec<_> =
+        entries.iter().map(|e| (String::from_utf8_lossy(&e.name).into_owned(), e.kind)).collect();
+    let expected =
+        [("a", FileType::File), ("e", FileType::Dir), ("m", FileType::Symlink), ("z", FileType::File)];
     check_eq!(found, expected.map(|(name, kind)| (name.to_owned(), kind)).to_vec(), "sorted by name");
     check!(!truncated, "that was all");
     let (entries, truncated) = env.outpost().list_dir(None, env.path("d/e").as_bytes(), 100).await?;
     check_eq!((entries.len(), truncated), (100, true), "a limit");
     check!(kind(env, remove("d", false, false)).await.is_ok(), "a directory that is not empty stays");
-    check_eq!(op(env, remove("d", true, false)).await?, FileReply::Removed { entries: 506 }, "removed with all in it");
+    check_eq!(
+        op(env, remove("d", true, false)).await?,
+        FileReply::Removed { entries: 506 },
+        "removed with all in it"
+    );
     check_eq!(kind(env, remove("d", true, false)).await?, Kind::NotFound, "removed again");
-    check_eq!(op(env, remove("d", true, true)).await?, FileReply::Removed { entries: 0 }, "removed, missing is fine");
+    check_eq!(
+        op(env, remove("d", true, true)).await?,
+        FileReply::Removed { entries: 0 },
+        "removed, missing is fine"
+    );
     Ok(())
 }
 
 async fn move_and_copy(env: &Env) -> Done {
     env.says("echo x >a; mkdir -p t/u; echo y >t/u/f; chmod 700 t/u; ln -s f t/u/l", "").await?;
-    let rename = |from: &str, to: &str, replace| FileOp::Move { from: path(env, from), to: path(env, to), replace };
-    let copy = |from: &str, to: &str, replace| FileOp::Copy { from: path(env, from), to: path(env, to), replace };
+    let rename =
+        |from: &str, to: &str, replace| FileOp::Move { from: path(env, from), to: path(env, to), replace };
+    let copy =
+        |from: &str, to: &str, replace| FileOp::Copy { from: path(env, from), to: path(env, to), replace };
     check_eq!(op(env, rename("a", "b", false)).await?, FileReply::Done, "moved");
     check_eq!(kind(env, rename("a", "c", false)).await?, Kind::NotFound, "moved again");
     check_eq!(op(env, copy("b", "c", false)).await?, FileReply::Copied { bytes: 2 }, "copied");
@@ -179,7 +211,8 @@ async fn move_and_copy(env: &Env) -> Done {
     check_eq!(op(env, copy("t/u/f", "c", true)).await?, FileReply::Copied { bytes: 2 }, "replaced");
     check_eq!(kind(env, rename("b", "c", false)).await?, Kind::AlreadyExists, "moved over a file");
     op(env, copy("t", "t2", false)).await?;
-    env.says("cat c t2/u/f t2/u/l; readlink t2/u/l; stat -c %a t2/u; ls", "y\ny\ny\nf\n700\nb\nc\nt\nt2\n").await
+    env.says("cat c t2/u/f t2/u/l; readlink t2/u/l; stat -c %a t2/u; ls", "y\ny\ny\nf\n700\nb\nc\nt\nt2\n")
+        .await
 }
 
 async fn remove_follows_no_link(env: &Env) -> Done {
@@ -195,10 +228,13 @@ async fn remove_follows_no_link(env: &Env) -> Done {
 
 async fn what_is_no_file_is_not_read(env: &Env) -> Done {
     env.says("mkfifo pipe; mkdir dir", "").await?;
-    for (name, expected) in [("pipe", Some(Kind::Invalid)), ("dir", None), ("missing", Some(Kind::NotFound))] {
+    for (name, expected) in [("pipe", Some(Kind::Invalid)), ("dir", None), ("missing", Some(Kind::NotFound))]
+    {
         let mut stream = env.outpost().read_file(None, env.path(name).as_bytes(), 0, None).await?;
         match stream.next().await {
-            Err(error) => check!(expected.is_none_or(|kind| kind == error.kind), "{name}: {error} {:?}", error.kind),
+            Err(error) => {
+                check!(expected.is_none_or(|kind| kind == error.kind), "{name}: {error} {:?}", error.kind);
+            }
             Ok(piece) => check!(false, "{name} was read: {piece:?}"),
         }
     }
@@ -223,8 +259,13 @@ fn search(env: &Env, target: Target) -> Search {
 }
 
 async fn search_by_content(env: &Env) -> Done {
-    env.says("mkdir s; printf 'one\\nTwo needle\\nthree\\n' >s/a.txt; printf 'needle\\n' >s/b.rs; echo none >c", "").await?;
-    env.says("printf 'needle\\0\\n' >bin; mkdir .git; echo ignored >.gitignore; echo needle >ignored", "").await?;
+    env.says(
+        "mkdir s; printf 'one\\nTwo needle\\nthree\\n' >s/a.txt; printf 'needle\\n' >s/b.rs; echo none >c",
+        "",
+    )
+    .await?;
+    env.says("printf 'needle\\0\\n' >bin; mkdir .git; echo ignored >.gitignore; echo needle >ignored", "")
+        .await?;
     let target = Target::Content {
         pattern: "needle".into(),
         literal: true,
@@ -253,7 +294,7 @@ async fn search_by_content(env: &Env) -> Done {
 }
 
 async fn search_by_name(env: &Env) -> Done {
-    env.says("mkdir -p s/t; touch s/a.rs s/t/b.rs s/c.txt .hidden.rs", "").await?;
+    env.says("mkdir -p s/t; touch s/a.rs s/t/b.rs s/c.txt; mkdir .git; touch .git/d.rs", "").await?;
     let mut found = Vec::new();
     let target = Target::Files { glob: Some("*.rs".into()) };
     env.outpost()

@@ -35,7 +35,8 @@ cases! {
         kill_of_a_command_that_waits,
         a_timeout_that_is_not_reached,
         kill_of_what_has_ended_finds_its_daemons,
-        an_exec_in_the_shell_is_killed_too;
+        an_exec_in_the_shell_is_killed_too,
+        a_plain_command_is_never_run_twice;
 }
 
 fn killed(ran: &Ran) -> Result<u32, Failure> {
@@ -66,7 +67,8 @@ async fn timeout_of_a_builtin_loop_keeps_the_state(env: &Env) -> Done {
 
 async fn timeout_of_a_shell_that_ignores_everything(env: &Env) -> Done {
     env.says("E=kept; f(){ echo f; }", "").await?;
-    let command = "T=lost; for s in {1..64}; do trap '' $s; done 2>/dev/null; trap '' EXIT; while :; do :; done";
+    let command =
+        "T=lost; for s in {1..64}; do trap '' $s; done 2>/dev/null; trap '' EXIT; while :; do :; done";
     let ran = env.timed(command, LIMIT).await?;
     killed(&ran)?;
     check!(ran.status.shell_restarted, "the status says that the shell was started anew");
@@ -93,18 +95,24 @@ async fn closing_a_session_kills_its_command(env: &Env) -> Done {
     env.says("true", "").await?;
     let options = env.command(format!("setsid {} & {}", env.nap(1), env.nap(2)));
     let waiting = env.command("echo never");
-    let closing = async {
-        env.await_naps(2).await?;
-        Ok::<_, Failure>(env.outpost().close_session(env.session()).await?)
-    };
     let mut unused = Capture::unlimited();
     let queued = async {
         // After the first, so that it waits.
         env.await_naps(2).await?;
         Ok::<_, Failure>(env.environment.run(&waiting, &mut unused).await)
     };
-    let (ran, (), _) = tokio::try_join!(env.run_with(&options), closing, queued)?;
+    let closing = async {
+        while env.outpost().status(waiting.id.clone()).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        Ok::<_, Failure>(env.outpost().close_session(env.session()).await?)
+    };
+    let (ran, queued, ()) = tokio::try_join!(env.run_with(&options), queued, closing)?;
     check!(ran.took < PROMPT, "the command ended");
+    match queued {
+        Err(error) => check_eq!(error.kind, Kind::NotStarted, "the command that waited"),
+        Ok(status) => check!(false, "the command that waited ran: {status:?}"),
+    }
     env.await_naps(0).await?;
     env.says("echo new", "new\n").await
 }
@@ -118,10 +126,16 @@ async fn hermes_3_timeout_keeps_partial_output(env: &Env) -> Done {
 }
 
 async fn timeout_lets_nothing_after_run(env: &Env) -> Done {
-    for command in ["sleep 1000; echo after >>after; echo after", "sleep 1000 | cat; echo after", "(sleep 1000); echo after",
-        "sleep 1000 || echo after", "while sleep 1000 || true; do echo after; done", "f(){ sleep 1000; echo after; }; f",
-        "x=$(sleep 1000; echo after); echo \"after $x\"", "for i in 1 2 3; do sleep 1000; echo after; done"]
-    {
+    for command in [
+        "sleep 1000; echo after >>after; echo after",
+        "sleep 1000 | cat; echo after",
+        "(sleep 1000); echo after",
+        "sleep 1000 || echo after",
+        "while sleep 1000 || true; do echo after; done",
+        "f(){ sleep 1000; echo after; }; f",
+        "x=$(sleep 1000; echo after); echo \"after $x\"",
+        "for i in 1 2 3; do sleep 1000; echo after; done",
+    ] {
         let ran = env.timed(command, Duration::from_millis(500)).await?;
         killed(&ran)?;
         check_eq!((ran.out(), ran.err()), (String::new(), String::new()), "{command:?}");
@@ -141,7 +155,13 @@ async fn hermes_84967_timeout_leaves_no_tree(env: &Env) -> Done {
     let nap = |n| env.nap(n);
     let command = format!(
         "trap '' TERM INT HUP; (trap '' TERM; {} & {}) & setsid {} & ({} &); sh -c 'trap \"\" TERM; {} | {}' & {}",
-        nap(1), nap(2), nap(3), nap(4), nap(5), nap(6), nap(7)
+        nap(1),
+        nap(2),
+        nap(3),
+        nap(4),
+        nap(5),
+        nap(6),
+        nap(7)
     );
     let options = RunOptions { timeout: Some(Duration::from_secs(4)), ..env.command(command) };
     let options = RunOptions { grace: Duration::from_millis(300), ..options };
@@ -271,10 +291,18 @@ async fn kill_of_a_command_that_waits(env: &Env) -> Done {
 
 async fn a_timeout_that_is_not_reached(env: &Env) -> Done {
     let ran = env.timed("echo quick", Duration::from_secs(30)).await?;
-    check_eq!((ran.code(), ran.out(), ran.status.timed_out), (0, "quick\n".to_owned(), false), "a quick command");
+    check_eq!(
+        (ran.code(), ran.out(), ran.status.timed_out),
+        (0, "quick\n".to_owned(), false),
+        "a quick command"
+    );
     check!(ran.took < PROMPT, "it does not wait for its limit: {:?}", ran.took);
     let ran = env.timed("sleep 1; echo late", Duration::from_secs(30)).await?;
-    check_eq!((ran.code(), ran.out(), ran.status.timed_out), (0, "late\n".to_owned(), false), "a slower command");
+    check_eq!(
+        (ran.code(), ran.out(), ran.status.timed_out),
+        (0, "late\n".to_owned(), false),
+        "a slower command"
+    );
     Ok(())
 }
 
@@ -294,4 +322,23 @@ async fn an_exec_in_the_shell_is_killed_too(env: &Env) -> Done {
     check_eq!(ran.out(), "x\n", "the output");
     check_eq!(env.naps().await?, 0, "processes left");
     env.says("echo next", "next\n").await
+}
+
+async fn a_plain_command_is_never_run_twice(env: &Env) -> Done {
+    let make = |name: &str, body: &str| {
+        format!("printf '#!/bin/sh\\necho x >>{name}.runs\\n{body}\\n' >{name}; chmod +x {name}")
+    };
+    env.says(&make("waits", &format!("exec {}", env.nap(1))), "").await?;
+    env.says(&make("kills", "kill -9 $PPID"), "").await?;
+    env.says(&make("ends", "kill -15 $PPID; sleep 0.2"), "").await?;
+    // Once before, so that the shell knows its way.
+    env.says("true", "").await?;
+    killed(&env.timed("./waits", LIMIT).await?)?;
+    env.says("true", "").await?;
+    check!(env.run("./kills").await?.code() != 0, "a command that kills its shell does not succeed");
+    env.says("true", "").await?;
+    env.run("./ends").await?;
+    env.says("cat waits.runs kills.runs ends.runs", "x\nx\nx\n").await?;
+    check_eq!(env.naps().await?, 0, "processes left");
+    Ok(())
 }

@@ -84,7 +84,8 @@ async fn hermes_11_a_killed_client_leaves_nothing_for_ever(env: &Env) -> Done {
     env.outpost().set_lease(SHORT).await?;
     let id = farshell_engine::client::new_process_id();
     let file = env.home.join("got");
-    let mut client = crate::helper::spawn(env, &id, "echo begun; sleep 2", &file, crate::helper::Keep::Bytes)?;
+    let mut client =
+        crate::helper::spawn(env, &id, "echo begun; sleep 2", &file, crate::helper::Keep::Bytes)?;
     while env.outpost().status(id.clone()).await.is_err() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }

@@ -38,10 +38,15 @@ async fn a_log_is_read_by_stream_and_offset(env: &Env) -> Done {
     env.own(start.clone()).await?;
     let (out, err) = (View::Only(Stream::Stdout), View::Only(Stream::Stderr));
     let outpost = env.outpost();
-    for (view, offset, len, expected, total) in
-        [(out, 0, 100, "0123456789", 10), (out, 3, 4, "3456", 10), (out, 10, 5, "", 10), (out, 99, 5, "", 10),
-         (err, 0, 100, "abcdef", 6), (err, 5, 1, "f", 6), (View::Arrival, 16, 1, "", 16)]
-    {
+    for (view, offset, len, expected, total) in [
+        (out, 0, 100, "0123456789", 10),
+        (out, 3, 4, "3456", 10),
+        (out, 10, 5, "", 10),
+        (out, 99, 5, "", 10),
+        (err, 0, 100, "abcdef", 6),
+        (err, 5, 1, "f", 6),
+        (View::Arrival, 16, 1, "", 16),
+    ] {
         let piece = outpost.read_log(start.id.clone(), view, offset, len).await?;
         let found = (String::from_utf8_lossy(&piece.bytes).into_owned(), piece.total);
         check_eq!(found, (expected.to_owned(), total), "{view:?} at {offset}, {len} bytes");
@@ -92,8 +97,8 @@ async fn logs_of_all_sizes_around_the_limits_of_memory(env: &Env) -> Done {
 }
 
 async fn a_cap_drops_the_middle_and_says_so(env: &Env) -> Done {
-    const CAP: u64 = 1 << 20;
-    let lines = 2_000_000;
+    const CAP: u64 = 8 << 20;
+    let lines = 4_000_000;
     let start = Start { log_cap: CAP, ..env.shell(&format!("seq -f %09.0f 1 {lines}")) };
     env.outpost().start(start.clone()).await?;
     let status = env.ended(&start.id).await?;
@@ -109,7 +114,12 @@ async fn a_cap_drops_the_middle_and_says_so(env: &Env) -> Done {
     while head.at < from {
         let len = u32::try_from(from - head.at)?;
         let piece = outpost.read_log(start.id.clone(), View::Arrival, head.at, len).await?;
-        check!(!piece.bytes.is_empty() && piece.offset == head.at, "the head at {}: {}", head.at, piece.offset);
+        check!(
+            !piece.bytes.is_empty() && piece.offset == head.at,
+            "the head at {}: {}",
+            head.at,
+            piece.offset
+        );
         head.push(&piece.bytes);
     }
     tail.push(&read(env, &start.id, View::Arrival, to).await?);
@@ -130,18 +140,23 @@ async fn a_cap_drops_the_middle_and_says_so(env: &Env) -> Done {
         }
     }
     let mut gaps = Gaps::default();
-    outpost.attach(start.id.clone(), Attach { from: 0, lossless: false, until_closed: false }, &mut gaps).await?;
+    outpost
+        .attach(start.id.clone(), Attach { from: 0, lossless: false, until_closed: false }, &mut gaps)
+        .await?;
     check_eq!((gaps.0, gaps.1), (vec![(from, to)], kept), "who follows later is told of the gap");
     Ok(())
 }
 
 async fn a_reader_who_must_get_all_gets_all_despite_the_cap(env: &Env) -> Done {
-    let lines = 3_000_000;
-    let start = Start { log_cap: 1 << 20, ..env.shell(&format!("seq -f %09.0f 1 {lines}")) };
-    let mut sink = Numbered::from(0);
-    let status = env.outpost().run(start, &mut sink).await?;
-    check_eq!((sink.at, sink.wrong, sink.gaps), (lines * LINE, None, 0), "bytes, first wrong one, gaps");
-    check!(status.output.dropped_to > status.output.dropped_from, "the log itself is capped");
+    let lines = 4_000_000;
+    for cap in [1, 1 << 20, 8 << 20] {
+        let start = Start { log_cap: cap, ..env.shell(&format!("seq -f %09.0f 1 {lines}")) };
+        let mut sink = Numbered::from(0);
+        let status = env.outpost().run(start, &mut sink).await?;
+        let found = (sink.at, sink.wrong, sink.gaps);
+        check_eq!(found, (lines * LINE, None, 0), "bytes, first wrong one, gaps with a cap of {cap}");
+        check!(status.output.dropped_to > status.output.dropped_from, "the log itself is capped");
+    }
     Ok(())
 }
 

@@ -31,7 +31,8 @@ async fn hermes_1_exports_and_directory_carry_over(env: &Env) -> Done {
 
 async fn variables_and_functions_do_not(env: &Env) -> Done {
     env.says("plain=1; f(){ echo f; }; arr=(1 2); alias a=b", "").await?;
-    env.says("echo \"[$plain] [${arr[1]}]\"; type f >/dev/null 2>&1 || echo none; alias", "[] []\nnone\n").await
+    env.says("echo \"[$plain] [${arr[1]}]\"; type f >/dev/null 2>&1 || echo none; alias", "[] []\nnone\n")
+        .await
 }
 
 async fn exit_keeps_exports_set_before(env: &Env) -> Done {
@@ -48,13 +49,18 @@ async fn an_unset_export_is_gone(env: &Env) -> Done {
 }
 
 async fn functions_of_an_init_file_are_there_each_time(env: &Env) -> Done {
-    env.says("echo 'echo noise; rc(){ echo rc $FROM; }; export FROM=file; v=1; echo x >>count' >rc", "").await?;
+    env.says("echo 'echo noise; rc(){ echo rc $FROM; }; export FROM=file; v=1; echo x >>count' >rc", "")
+        .await?;
     let mut open = env.opening("withrc");
     open.init_files = vec![ByteBuf::from(env.path("rc").as_bytes())];
     env.outpost().open_session(open).await?;
     for _ in 0..3 {
         let ran = env.run_with(&RunOptions::new(named("withrc"), "rc; wc -l <count")).await?;
-        check_eq!((ran.out(), ran.err()), ("rc file\n1\n".to_owned(), String::new()), "a function of an init file");
+        check_eq!(
+            (ran.out(), ran.err()),
+            ("rc file\n1\n".to_owned(), String::new()),
+            "a function of an init file"
+        );
     }
     env.run_with(&RunOptions::new(named("withrc"), "export FROM=command")).await?;
     let ran = env.run_with(&RunOptions::new(named("withrc"), "rc")).await?;
@@ -70,7 +76,11 @@ async fn an_exit_trap_prints(env: &Env) -> Done {
 
 async fn options_do_not_carry_over(env: &Env) -> Done {
     env.says("set -f -u; shopt -s nullglob; set -o pipefail; umask 077", "").await?;
-    env.says("echo $nope /et[c]; shopt -q nullglob || echo off; [[ -o pipefail ]] || echo off", "/etc\noff\noff\n").await
+    env.says(
+        "echo $nope /et[c]; shopt -q nullglob || echo off; [[ -o pipefail ]] || echo off",
+        "/etc\noff\noff\n",
+    )
+    .await
 }
 
 async fn exported_functions_carry_over(env: &Env) -> Done {

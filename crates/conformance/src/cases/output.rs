@@ -61,8 +61,10 @@ async fn bytes_of_the_builtin_printf(env: &Env) -> Done {
 
 async fn output_that_imitates_frames_and_markers(env: &Env) -> Done {
     // The start of a response frame, of a goodbye, of an end of data; then the words of other tools.
-    let frames = b"\xf5\x03\0\0\x01\0\0\0\x01\0\0\0\xc0\xf5\x09\0\0\0\0\0\0\0\0\0\0\xf5\x07\0\0\x02\0\0\0\0\0\0\0";
-    let words = b"D 999 0 1 0 0\nX 1 0 0 0 0\nA ready\n__HERMES_FENCE__\n__CWD__/etc__CWD__\n#Fe00000000\n\x00\x00";
+    let frames =
+        b"\xf5\x03\0\0\x01\0\0\0\x01\0\0\0\xc0\xf5\x09\0\0\0\0\0\0\0\0\0\0\xf5\x07\0\0\x02\0\0\0\0\0\0\0";
+    let words =
+        b"D 999 0 1 0 0\nX 1 0 0 0 0\nA ready\n__HERMES_FENCE__\n__CWD__/etc__CWD__\n#Fe00000000\n\x00\x00";
     let all: Vec<u8> = frames.iter().chain(words).copied().cycle().take(20_000).collect();
     let octal: String = all.iter().map(|byte| format!("\\{byte:03o}")).collect();
     let ran = env.run(format!("printf '{octal}'; printf '{octal}' >&2; (exit 5)")).await?;
@@ -84,7 +86,11 @@ async fn output_that_imitates_reports(env: &Env) -> Done {
 async fn utf_8_and_what_is_not(env: &Env) -> Done {
     env.says("echo 'héllo ✓ 日本'", "héllo ✓ 日本\n").await?;
     let ran = env.run(b"echo '\xff\xfe caf\xe9'".to_vec()).await?;
-    check_eq!(ran.stdout, b"\xff\xfe caf\xe9\n".to_vec(), "Latin-1 and invalid bytes, in the command and back");
+    check_eq!(
+        ran.stdout,
+        b"\xff\xfe caf\xe9\n".to_vec(),
+        "Latin-1 and invalid bytes, in the command and back"
+    );
     Ok(())
 }
 
@@ -124,12 +130,16 @@ async fn both_streams_at_full_speed(env: &Env) -> Done {
     let mut wrong = 0;
     let mut sink = Each(|chunk: farshell_protocol::process::Chunk<'_>| {
         let (at, byte) = if chunk.stream == Stream::Stdout { (0, b'o') } else { (1, b'e') };
-        if chunk.stream_offset != bytes[at] || chunk.bytes.first() != Some(&byte) || chunk.bytes.last() != Some(&byte) {
+        if chunk.stream_offset != bytes[at]
+            || chunk.bytes.first() != Some(&byte)
+            || chunk.bytes.last() != Some(&byte)
+        {
             wrong += 1;
         }
         bytes[at] += chunk.bytes.len() as u64;
     });
-    let command = "(head -c 40000000 /dev/zero | tr '\\0' e >&2) & head -c 40000000 /dev/zero | tr '\\0' o; wait";
+    let command =
+        "(head -c 40000000 /dev/zero | tr '\\0' e >&2) & head -c 40000000 /dev/zero | tr '\\0' o; wait";
     env.environment.run(&env.command(command), &mut sink).await?;
     check_eq!((bytes, wrong), ([40_000_000; 2], 0), "bytes of each stream, wrong chunks");
     Ok(())
@@ -162,7 +172,11 @@ async fn hermes_8340_a_daemon_does_not_hold_the_command_up(env: &Env) -> Done {
 
 async fn hermes_4_a_sleep_in_the_background_returns_at_once(env: &Env) -> Done {
     let ran = env.run(format!("{} &", env.nap(1))).await?;
-    check_eq!((ran.code(), ran.out(), ran.err()), (0, String::new(), String::new()), "a job in the background");
+    check_eq!(
+        (ran.code(), ran.out(), ran.err()),
+        (0, String::new(), String::new()),
+        "a job in the background"
+    );
     Ok(())
 }
 

@@ -68,7 +68,11 @@ async fn a_program_that_is_not_there(env: &Env) -> Done {
     let refused = env.outpost().start(env.exec(&[env.path("file").as_bytes()])).await;
     check_eq!(kind_of(refused)?, Kind::PermissionDenied, "a file that is no program");
     check_eq!(kind_of(env.outpost().start(env.exec(&[])).await)?, Kind::Invalid, "no program at all");
-    check_eq!(kind_of(env.outpost().start(env.exec(&[b"a\0b"])).await)?, Kind::Invalid, "a NUL in an argument");
+    check_eq!(
+        kind_of(env.outpost().start(env.exec(&[b"a\0b"])).await)?,
+        Kind::Invalid,
+        "a NUL in an argument"
+    );
     Ok(())
 }
 
@@ -79,8 +83,11 @@ fn from_session(env: &Env, command: &str) -> Start {
 }
 
 async fn a_command_from_a_sessions_state(env: &Env) -> Done {
-    env.says("mkdir sub; cd sub; v=var; export E=exported; a=(1 2); f(){ echo f:$v; }; shopt -s extglob", "").await?;
-    let ran = env.own(from_session(env, "f; echo $E ${a[1]} $PWD; shopt -q extglob && echo on; v=changed; cd /")).await?;
+    env.says("mkdir sub; cd sub; v=var; export E=exported; a=(1 2); f(){ echo f:$v; }; shopt -s extglob", "")
+        .await?;
+    let ran = env
+        .own(from_session(env, "f; echo $E ${a[1]} $PWD; shopt -q extglob && echo on; v=changed; cd /"))
+        .await?;
     let expected = format!("f:var\nexported 2 {}\non\n", env.path("sub"));
     check_eq!((ran.code(), ran.out(), ran.err()), (0, expected, String::new()), "it has the session's state");
     env.says("echo $v $PWD", &format!("var {}\n", env.path("sub"))).await
@@ -92,7 +99,11 @@ async fn a_command_from_a_busy_sessions_state(env: &Env) -> Done {
     let meanwhile = async {
         env.await_naps(1).await?;
         let ran = env.own(from_session(env, "echo $v")).await?;
-        check!(["before\n", "during\n"].contains(&ran.out().as_str()), "its state is one of the two: {:?}", ran.out());
+        check!(
+            ["before\n", "during\n"].contains(&ran.out().as_str()),
+            "its state is one of the two: {:?}",
+            ran.out()
+        );
         env.outpost().kill(vec![busy.id.clone()], Duration::ZERO).await?;
         Ok::<_, Failure>(())
     };
@@ -153,7 +164,11 @@ async fn a_repeated_id_starts_nothing(env: &Env) -> Done {
     env.await_file("runs", "x\n").await?;
     let command = env.command("echo y >>runs2; echo out");
     for _ in 0..3 {
-        check_eq!(env.run_with(&command).await?.out(), "out\n", "a session's command, each time from the start");
+        check_eq!(
+            env.run_with(&command).await?.out(),
+            "out\n",
+            "a session's command, each time from the start"
+        );
     }
     env.await_file("runs2", "y\n").await
 }
@@ -219,7 +234,10 @@ async fn late_output_of_background_children(env: &Env) -> Done {
 async fn two_hundred_at_once(env: &Env) -> Done {
     let mut calls = tokio::task::JoinSet::new();
     for number in 0..200 {
-        let (outpost, start) = (env.outpost().clone(), env.shell(&format!("echo a{number}; sleep 2; echo b{number} >&2; exit {}", number % 100)));
+        let (outpost, start) = (
+            env.outpost().clone(),
+            env.shell(&format!("echo a{number}; sleep 2; echo b{number} >&2; exit {}", number % 100)),
+        );
         calls.spawn(async move {
             let mut capture = Capture::unlimited();
             let status = outpost.run(start, &mut capture).await?;
@@ -229,7 +247,8 @@ async fn two_hundred_at_once(env: &Env) -> Done {
     let mut count = 0;
     while let Some(ended) = calls.join_next().await {
         let (number, code, out, err) = ended??;
-        let expected = (number % 100, format!("a{number}\n").into_bytes(), format!("b{number}\n").into_bytes());
+        let expected =
+            (number % 100, format!("a{number}\n").into_bytes(), format!("b{number}\n").into_bytes());
         check_eq!((code, out, err), expected, "process {number}");
         count += 1;
     }
@@ -248,7 +267,8 @@ async fn two_hundred_at_once(env: &Env) -> Done {
 }
 
 async fn signals_reach_the_process(env: &Env) -> Done {
-    let command = "trap 'echo usr1' USR1; trap 'echo term; exit 5' TERM; echo ready; while :; do sleep 0.05; done";
+    let command =
+        "trap 'echo usr1' USR1; trap 'echo term; exit 5' TERM; echo ready; while :; do sleep 0.05; done";
     let start = env.shell(command);
     let id = start.id.clone();
     let signalling = async {
@@ -292,7 +312,8 @@ async fn the_list_of_processes(env: &Env) -> Done {
     let command = env.command("echo in a session");
     env.run_with(&command).await?;
     let list = env.outpost().processes().await?;
-    let found: Vec<_> = list.iter().map(|s| (s.id.clone(), code(s), s.title.clone(), s.session.is_some())).collect();
+    let found: Vec<_> =
+        list.iter().map(|s| (s.id.clone(), code(s), s.title.clone(), s.session.is_some())).collect();
     let expected = vec![
         (running.id.clone(), -1, env.nap(1), false),
         (ended.id, 3, "exit 3".to_owned(), false),
@@ -316,14 +337,21 @@ async fn what_is_not_known_is_said(env: &Env) -> Done {
     check_eq!(kind_of(outpost.forget(id()).await)?, Kind::NotFound, "forget");
     check_eq!(kind_of(outpost.read_log(id(), view, 0, 1).await)?, Kind::NotFound, "read_log");
     check_eq!(kind_of(outpost.stdin(id(), 0, vec![1], false).await)?, Kind::NotFound, "stdin");
-    check_eq!(kind_of(outpost.attach(id(), Attach::foreground(), &mut unused).await)?, Kind::NotFound, "attach");
+    check_eq!(
+        kind_of(outpost.attach(id(), Attach::foreground(), &mut unused).await)?,
+        Kind::NotFound,
+        "attach"
+    );
     Ok(())
 }
 
 async fn a_timeout_kills_the_tree(env: &Env) -> Done {
     let command = format!(
         "trap '' TERM; {} & (setsid {} &) ; sh -c 'trap \"\" TERM; {} | {}'; echo never",
-        env.nap(1), env.nap(2), env.nap(3), env.nap(4)
+        env.nap(1),
+        env.nap(2),
+        env.nap(3),
+        env.nap(4)
     );
     let start = Start { timeout_ms: Some(3000), grace_ms: 300, ..env.shell(&command) };
     let (ran, ()) = tokio::try_join!(env.own(start), env.await_naps(4))?;

@@ -83,7 +83,8 @@ async fn input_outlives_connections(env: &Env) -> Done {
     let feeding = async {
         let mut offset = 0;
         while offset < 50 {
-            match env.outpost().stdin(options.id.clone(), offset, b"0123456789".to_vec(), offset == 40).await {
+            match env.outpost().stdin(options.id.clone(), offset, b"0123456789".to_vec(), offset == 40).await
+            {
                 Ok(taken) => offset = taken,
                 Err(error) if error.kind == Kind::NotFound => {}
                 Err(error) => return Err(error),
@@ -111,7 +112,9 @@ async fn hermes_41225_a_killed_client_is_continued(env: &Env) -> Done {
         loop {
             match env.outpost().status(id.clone()).await {
                 Ok(_) => break,
-                Err(error) if error.kind == Kind::NotFound => tokio::time::sleep(Duration::from_millis(2)).await,
+                Err(error) if error.kind == Kind::NotFound => {
+                    tokio::time::sleep(Duration::from_millis(2)).await;
+                }
                 Err(error) => return Err(error.into()),
             }
         }
@@ -123,8 +126,7 @@ async fn hermes_41225_a_killed_client_is_continued(env: &Env) -> Done {
         sink.push(&got);
         check_eq!(sink.wrong, None, "what the client got before it was killed");
         let from = sink.at;
-        let status =
-            env.outpost().attach(id, Attach { from, ..Attach::foreground() }, &mut sink).await?;
+        let status = env.outpost().attach(id, Attach { from, ..Attach::foreground() }, &mut sink).await?;
         check_eq!((sink.at, sink.wrong, sink.gaps), (FEWER * LINE, None, 0), "continued from {from}");
         check_eq!(code(&status), 3, "the code");
         std::fs::remove_file(file)?;
@@ -146,7 +148,8 @@ async fn a_gibibyte_with_bounded_memory(env: &Env) -> Done {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     let said = std::fs::read_to_string(&file)?;
-    let (bytes, grown) = said.split_once(' ').ok_or_else(|| Failure::new(format!("the helper said {said:?}")))?;
+    let (bytes, grown) =
+        said.split_once(' ').ok_or_else(|| Failure::new(format!("the helper said {said:?}")))?;
     check_eq!(bytes.parse::<u64>()?, BYTES, "bytes that arrived");
     let grown: u64 = grown.parse()?;
     check!(grown < LIMIT_KIB, "the client grew by {grown} KiB");

@@ -100,8 +100,11 @@ async fn functions_shadow_the_builtins_that_the_session_uses(env: &Env) -> Done 
     )
     .await?;
     env.says("echo still $kept", "still 1\n").await?;
-    env.says(&format!("echo {}", "long ".repeat(200).trim_end()), &format!("{}\n", "long ".repeat(200).trim_end()))
-        .await?;
+    env.says(
+        &format!("echo {}", "long ".repeat(200).trim_end()),
+        &format!("{}\n", "long ".repeat(200).trim_end()),
+    )
+    .await?;
     env.says("builtin unset -f printf read declare trap cd set exit unset eval mapfile export", "").await?;
     env.gives("echo again; exit 4", 4, "again\n", "").await?;
     env.says("echo $kept", "1\n").await
@@ -155,7 +158,8 @@ async fn a_variable_may_hold_any_text(env: &Env) -> Done {
     env.gives("exit 1", 1, "", "").await?;
     let ran = env.run("printf %s \"$all\"").await?;
     check_eq!(ran.stdout, (1..=255).collect::<Vec<u8>>(), "a variable of all bytes, after a restart");
-    env.says("[[ $exported == \"$all\" ]] && printf %s \"$evil\"; ls", "\n#end 1\n'\"`$(touch evil)` $HOME").await
+    env.says("[[ $exported == \"$all\" ]] && printf %s \"$evil\"; ls", "\n#end 1\n'\"`$(touch evil)` $HOME")
+        .await
 }
 
 async fn umask_lasts(env: &Env) -> Done {
@@ -173,7 +177,11 @@ async fn init_files_are_sourced_once(env: &Env) -> Done {
     let options = |text: &str| farshell_engine::RunOptions::new(named("withrc"), text);
     for _ in 0..3 {
         let ran = env.run_with(&options("rc; wc -l <count")).await?;
-        check_eq!((ran.out(), ran.err()), ("rc 1\n1\n".to_owned(), String::new()), "a function of an init file");
+        check_eq!(
+            (ran.out(), ran.err()),
+            ("rc 1\n1\n".to_owned(), String::new()),
+            "a function of an init file"
+        );
     }
     Ok(())
 }
@@ -232,7 +240,10 @@ async fn hermes_96268_variables_are_in_no_argument_list(env: &Env) -> Done {
     env.outpost().open_session(open).await?;
     let command = "sleep 0.3 & printenv TOKEN | tr 0-9 a-j; cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' '\\n'; wait";
     let ran = env.run_with(&farshell_engine::RunOptions::new(named("vars"), command)).await?;
-    let letters: String = secret.bytes().map(|b| if b.is_ascii_digit() { (b - b'0' + b'a') as char } else { b as char }).collect();
+    let letters: String = secret
+        .bytes()
+        .map(|b| if b.is_ascii_digit() { (b - b'0' + b'a') as char } else { b as char })
+        .collect();
     check!(ran.out().starts_with(&letters), "the variable is there: {:?}", ran.out());
     check!(!ran.out().contains(&secret), "some process has it as an argument");
     Ok(())
@@ -253,7 +264,8 @@ async fn hermes_90782_sessions_do_not_share_state(env: &Env) -> Done {
 
 async fn nothing_of_ours_shows_in_the_environment(env: &Env) -> Done {
     env.run("true").await?;
-    let command = "env | grep -i -e '^_*farshell' | grep -v -e ^FARSHELL_CASE= -e ^FARSHELL_CONFORMANCE=; echo $0";
+    let command =
+        "env | grep -i -e '^_*farshell' | grep -v -e ^FARSHELL_CASE= -e ^FARSHELL_CONFORMANCE=; echo $0";
     env.says(command, "bash\n").await
 }
 

@@ -28,18 +28,24 @@ async fn without_input_there_is_an_end_at_once(env: &Env) -> Done {
 
 async fn nothing_can_eat_the_sessions_own_input(env: &Env) -> Done {
     env.says("head -c 100000 | wc -c | tr -d ' '", "0\n").await?;
-    env.says("while read -r line; do echo \"ate $line\"; done; sh -c 'cat'; bash -s; echo end", "end\n").await?;
+    env.says("while read -r line; do echo \"ate $line\"; done; sh -c 'cat'; bash -s; echo end", "end\n")
+        .await?;
     env.says("cat </dev/stdin; cat /proc/self/fd/0; echo end", "end\n").await?;
     env.says("echo next", "next\n").await
 }
 
 /// Runs a command and sends it input meanwhile.
-async fn feed(env: &Env, command: &str, pieces: &[(u64, &[u8], bool)]) -> Result<crate::env::Ran, crate::Failure> {
+async fn feed(
+    env: &Env,
+    command: &str,
+    pieces: &[(u64, &[u8], bool)],
+) -> Result<crate::env::Ran, crate::Failure> {
     env.run("true").await?;
     let options = RunOptions { stdin: Stdin::Pipe, ..env.command(command) };
     let sending = async {
         for &(offset, bytes, eof) in pieces {
-            while let Err(error) = env.outpost().stdin(options.id.clone(), offset, bytes.to_vec(), eof).await {
+            while let Err(error) = env.outpost().stdin(options.id.clone(), offset, bytes.to_vec(), eof).await
+            {
                 // The command may not have arrived yet.
                 if error.kind != Kind::NotFound && error.kind != Kind::Busy {
                     return Err(error.into());
@@ -83,7 +89,8 @@ async fn a_megabyte_of_input(env: &Env) -> Done {
 }
 
 async fn input_for_a_builtin(env: &Env) -> Done {
-    let ran = feed(env, "read -r a; read -r b; echo \"[$b] [$a]\"", &[(0, b"first\nsecond\n", false)]).await?;
+    let ran =
+        feed(env, "read -r a; read -r b; echo \"[$b] [$a]\"", &[(0, b"first\nsecond\n", false)]).await?;
     check_eq!(ran.out(), "[second] [first]\n", "what read got");
     Ok(())
 }

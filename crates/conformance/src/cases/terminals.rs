@@ -29,7 +29,9 @@ fn in_terminal(env: &Env, command: &str) -> Start {
 }
 
 async fn hermes_81756_a_terminal_is_one(env: &Env) -> Done {
-    let ran = env.own(in_terminal(env, "[ -t 0 ] && [ -t 1 ] && [ -t 2 ] && echo tty; stty size; echo err >&2")).await?;
+    let ran = env
+        .own(in_terminal(env, "[ -t 0 ] && [ -t 1 ] && [ -t 2 ] && echo tty; stty size; echo err >&2"))
+        .await?;
     check_eq!((ran.out(), ran.err()), ("tty\r\n24 80\r\nerr\r\n".to_owned(), String::new()), "in a terminal");
     Ok(())
 }
@@ -117,7 +119,11 @@ async fn output_up_to_the_end_is_kept(env: &Env) -> Done {
 async fn a_terminal_from_a_sessions_state(env: &Env) -> Done {
     env.says("greet(){ echo hello $who; }; who=you", "").await?;
     let surroundings = Surroundings { pty: Some(SIZE), cwd: None, ..env.surroundings() };
-    let what = What::Shell { command: b"greet; [ -t 1 ] && pwd".to_vec(), session: Some(env.session()), surroundings };
+    let what = What::Shell {
+        command: b"greet; [ -t 1 ] && pwd".to_vec(),
+        session: Some(env.session()),
+        surroundings,
+    };
     let ran = env.own(process(what)).await?;
     check_eq!(ran.out(), format!("hello you\r\n{}\r\n", env.dir), "in a terminal");
     Ok(())

@@ -103,16 +103,17 @@ impl Connection {
                 decoder.filled(n);
             }
         };
-        let (kind, payload) = tokio::time::timeout(HELLO, greeting)
-            .await
-            .map_err(|_| Error::new(Kind::TimedOut, "greeting the outpost", format!("no answer in {} s", HELLO.as_secs())))??;
+        let (kind, payload) = tokio::time::timeout(HELLO, greeting).await.map_err(|_| {
+            Error::new(Kind::TimedOut, "greeting the outpost", format!("no answer in {} s", HELLO.as_secs()))
+        })??;
         let protocol = |message: String| Error::new(Kind::Protocol, "greeting the outpost", message);
         if kind != FrameKind::Hello {
             return Err(protocol("its first frame is not a hello".into()));
         }
         let theirs: Hello = from_bytes(&payload).map_err(|e| protocol(e.to_string()))?;
         Hello::engine().agree(&theirs).map_err(|e| {
-            protocol(e.to_string()).with_hint("stop the environment so that the next call starts an outpost of this release")
+            protocol(e.to_string())
+                .with_hint("stop the environment so that the next call starts an outpost of this release")
         })?;
         let identity = theirs.outpost.ok_or_else(|| protocol("the other side is not an outpost".into()))?;
 
@@ -219,7 +220,10 @@ impl Call {
     }
 
     /// Sends a piece of an upload, waiting for credit. Gives the response if one came early (a failure).
-    pub(crate) async fn upload(&mut self, bytes: &[u8]) -> Result<Option<std::result::Result<Reply, Failure>>> {
+    pub(crate) async fn upload(
+        &mut self,
+        bytes: &[u8],
+    ) -> Result<Option<std::result::Result<Reply, Failure>>> {
         for piece in bytes.chunks(frame::MAX_DATA) {
             while self.credit.available() < piece.len() {
                 match self.next().await? {

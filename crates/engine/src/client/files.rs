@@ -3,7 +3,9 @@
 use super::connection::{Call, Incoming};
 use super::{Outpost, odd};
 use crate::error::{Error, Kind, Result};
-use farshell_protocol::file::{Entry, FileEvent, FileOp, FileReply, FileRequest, Search, Searched, Stat, Write};
+use farshell_protocol::file::{
+    Entry, FileEvent, FileOp, FileReply, FileRequest, Search, Searched, Stat, Write,
+};
 use farshell_protocol::{Event, Reply, Request, SessionName};
 use serde_bytes::ByteBuf;
 
@@ -78,7 +80,13 @@ impl Outpost {
     ///
     /// # Errors
     /// The outpost can't be reached; whether the file can be read shows with the first piece.
-    pub async fn read_file(&self, session: Option<SessionName>, path: &[u8], offset: u64, len: Option<u64>) -> Result<FileStream> {
+    pub async fn read_file(
+        &self,
+        session: Option<SessionName>,
+        path: &[u8],
+        offset: u64,
+        len: Option<u64>,
+    ) -> Result<FileStream> {
         let op = FileOp::Read { path: ByteBuf::from(path), offset, len };
         let call = self.file_call(session, op).await?;
         Ok(FileStream { call, what: format!("reading {}", shown(path)), end: None })
@@ -88,7 +96,12 @@ impl Outpost {
     ///
     /// # Errors
     /// Nothing was changed, unless the connection was lost: then the file is the old or the new one.
-    pub async fn write_file(&self, session: Option<SessionName>, write: Write, mut bytes: &[u8]) -> Result<(Stat, bool)> {
+    pub async fn write_file(
+        &self,
+        session: Option<SessionName>,
+        write: Write,
+        mut bytes: &[u8],
+    ) -> Result<(Stat, bool)> {
         let what = format!("writing {}", shown(&write.path));
         let mut call = self.file_call(session, FileOp::Write(write)).await?;
         let mut early = None;
@@ -115,7 +128,12 @@ impl Outpost {
     ///
     /// # Errors
     /// It can't be read.
-    pub async fn list_dir(&self, session: Option<SessionName>, path: &[u8], limit: u64) -> Result<(Vec<Entry>, bool)> {
+    pub async fn list_dir(
+        &self,
+        session: Option<SessionName>,
+        path: &[u8],
+        limit: u64,
+    ) -> Result<(Vec<Entry>, bool)> {
         let what = format!("listing {}", shown(path));
         let mut entries = Vec::new();
         let op = FileOp::List { path: ByteBuf::from(path), limit };
@@ -136,7 +154,12 @@ impl Outpost {
     ///
     /// # Errors
     /// The pattern is not valid, or the path can't be read.
-    pub async fn search(&self, session: Option<SessionName>, search: Search, found: impl FnMut(FileEvent)) -> Result<Searched> {
+    pub async fn search(
+        &self,
+        session: Option<SessionName>,
+        search: Search,
+        found: impl FnMut(FileEvent),
+    ) -> Result<Searched> {
         let what = format!("searching {}", shown(&search.path));
         match self.collect(&what, session, FileOp::Search(search), found).await? {
             FileReply::Searched(searched) => Ok(searched),
@@ -144,7 +167,13 @@ impl Outpost {
         }
     }
 
-    async fn collect(&self, what: &str, session: Option<SessionName>, op: FileOp, mut each: impl FnMut(FileEvent)) -> Result<FileReply> {
+    async fn collect(
+        &self,
+        what: &str,
+        session: Option<SessionName>,
+        op: FileOp,
+        mut each: impl FnMut(FileEvent),
+    ) -> Result<FileReply> {
         let mut call = self.file_call(session, op).await?;
         loop {
             match call.next().await? {

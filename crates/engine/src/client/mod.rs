@@ -113,7 +113,9 @@ impl Outpost {
             tokio::time::sleep(pause).await;
             match self.connection().await {
                 Ok(connection) => return Ok(connection),
-                Err(error) if matches!(error.kind, Kind::Protocol | Kind::IdentityChanged | Kind::Unavailable) => {
+                Err(error)
+                    if matches!(error.kind, Kind::Protocol | Kind::IdentityChanged | Kind::Unavailable) =>
+                {
                     return Err(error);
                 }
                 Err(error) => last = Some(error),
@@ -147,7 +149,10 @@ impl Outpost {
     /// # Errors
     /// The outpost can't be reached.
     pub async fn ping(&self) -> Result<()> {
-        done("asking the outpost for a sign of life", self.request("asking the outpost for a sign of life", Request::Ping).await?)
+        done(
+            "asking the outpost for a sign of life",
+            self.request("asking the outpost for a sign of life", Request::Ping).await?,
+        )
     }
 
     /// # Errors
@@ -217,7 +222,12 @@ impl Outpost {
             // Ask what happened; send nothing that could run twice.
             let connection = match self.reconnect().await {
                 Ok(connection) => connection,
-                Err(error) => return Err(unknown(&what, &format!("the connection was lost and could not be made again ({error})"))),
+                Err(error) => {
+                    return Err(unknown(
+                        &what,
+                        &format!("the connection was lost and could not be made again ({error})"),
+                    ));
+                }
             };
             if connection.identity.instance != instance {
                 return Err(unknown(&what, "the outpost that ran it is gone"));
@@ -420,7 +430,12 @@ pub fn new_process_id() -> ProcessId {
 }
 
 /// Hands a call's output to the sink, and counts it, until the response.
-async fn follow(mut call: connection::Call, what: &str, offset: &mut u64, sink: &mut dyn Sink) -> Result<Status> {
+async fn follow(
+    mut call: connection::Call,
+    what: &str,
+    offset: &mut u64,
+    sink: &mut dyn Sink,
+) -> Result<Status> {
     loop {
         match call.next().await? {
             Incoming::Data(payload) => {
@@ -467,6 +482,10 @@ fn odd(what: &str, reply: &Reply) -> Error {
 }
 
 fn unknown(what: &str, why: &str) -> Error {
-    Error::new(Kind::UnknownOutcome, what, format!("the outcome is unknown: {why}; the command was not sent again"))
-        .with_hint("check in the place whether the command took effect before you run it again")
+    Error::new(
+        Kind::UnknownOutcome,
+        what,
+        format!("the outcome is unknown: {why}; the command was not sent again"),
+    )
+    .with_hint("check in the place whether the command took effect before you run it again")
 }

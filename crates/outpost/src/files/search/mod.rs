@@ -65,7 +65,8 @@ pub(super) fn serve(context: &Context, search: &Search, call: &mut dyn Call) -> 
         FileType::File => Box::new(std::iter::once(Ok(path.to_owned()))),
         other => return Err(invalid("search", path, it_is(other))),
     };
-    let helpers = rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count() as usize).clamp(1, MAX_HELPERS);
+    let helpers =
+        rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count() as usize).clamp(1, MAX_HELPERS);
     let deadline =
         search.timeout_ms.and_then(|timeout| Instant::now().checked_add(Duration::from_millis(timeout)));
     let searched = run(&plan, walk, Terms { helpers, deadline }, call)?;

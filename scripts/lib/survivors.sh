@@ -1,0 +1,50 @@
+# shellcheck shell=bash
+# Processes that the run left behind.
+#
+# Everything that a test starts has the run's private directory in its arguments, its environment, its program's path or its
+# working directory: outposts run below it, and what they start inherits TMPDIR or HOME.
+
+# Prints the numbers of processes that belong to this run.
+survivors() {
+    local pid
+    {
+        grep -slF -- "$RUN" /proc/[0-9]*/cmdline /proc/[0-9]*/environ
+        find /proc/[0-9]*/exe /proc/[0-9]*/cwd -maxdepth 0 -lname "$RUN*"
+    } 2>/dev/null | cut -d/ -f3 | sort -un | while read -r pid; do
+        # The search finds itself too, and is gone by now.
+        [[ $pid == "$$" || ! -e /proc/$pid/stat ]] || echo "$pid"
+    done
+}
+
+# Fails if a process of this run is still there, after listing and killing it.
+no_survivors() {
+    local left pid tries=20
+    # What was killed a moment ago may take a moment to go.
+    while left=$(survivors) && [[ -n $left ]] && ((tries--)); do
+        sleep 0.25
+    done
+    if [[ -z $left ]]; then
+        echo "no process is left"
+        return 0
+    fi
+    warn "processes that the tests left behind:"
+    for pid in $left; do
+        printf '  %s  parent %s  %s\n' "$pid" "$(parent_of "$pid")" "$(tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null)" >&2
+    done
+    kill_survivors
+    return 1
+}
+
+# Ends what is left of this run: after the list has been printed, or because the run was interrupted.
+kill_survivors() {
+    local pid
+    [[ -n ${RUN-} ]] || return 0
+    for pid in $(survivors); do
+        kill -9 "$pid" 2>/dev/null
+    done
+    return 0
+}
+
+parent_of() {
+    sed -n 's/^PPid:[[:space:]]*//p' "/proc/$1/status" 2>/dev/null
+}
