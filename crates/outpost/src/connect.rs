@@ -90,6 +90,8 @@ fn launch(dir: &Path, lease: Duration) -> io::Result<bool> {
 
 /// Runs the daemon in this process.
 pub(crate) fn daemon(dir: &Path, lease: Duration) -> i32 {
+    // Whoever started us may have left descriptors open by accident: a daemon must not keep them, nor pass them on.
+    sys::close_from(3);
     let daemon = match Daemon::new(dir, lease) {
         Ok(daemon) => daemon,
         Err(Refusal::Running) => return say(RUNNING, 0),

@@ -113,7 +113,7 @@ impl Log {
     pub(crate) fn new(base: PathBuf, cap: u64) -> Self {
         Self {
             base,
-            segment_size: (cap / SEGMENTS).clamp(4 << 10, 8 << 20),
+            segment_size: (cap / SEGMENTS).max(4 << 10),
             segments: Vec::new(),
             files_made: 0,
             totals: [0; 2],

@@ -19,7 +19,7 @@ use crate::reactor::{Alarm, Interest, Token};
 use crate::session::{Session, Stage, exported_names, shadowing_names};
 use crate::shell::{Command, NamedPipe, Report, Shell, Takeover, leaves_shell_alone, quote, starts_nothing};
 use crate::sys::{self, Change};
-use farshell_protocol::process::{End, OnBusy, Start, State, Stdin, What};
+use farshell_protocol::process::{End, OnBusy, Start, State, Stdin, View, What};
 use farshell_protocol::session::{Mode, OpenSession, SessionInfo};
 use farshell_protocol::{ErrorKind, Event, Failure, SessionName};
 use std::collections::VecDeque;
@@ -476,8 +476,17 @@ impl Daemon {
     fn command_ended(&mut self, name: &SessionName, shell: Option<u32>, end: End, cwd: Option<Vec<u8>>) {
         let Some(session) = self.sessions.get_mut(name) else { return };
         let Some(key) = session.current.take() else { return };
+        let text = self.procs.get(&key).and_then(|p| p.waiting.as_ref()).map(|w| w.command.as_slice());
+        let suspect = shell.is_some() && text.is_some_and(|text| may_have_hurt_bash(text, end));
         session.stage = Stage::Ready;
         self.finish_command(name, key, end, cwd);
+        if suspect
+            && let Some(process) = self.procs.get(&key)
+            && complained_of_syntax(process)
+            && let Some(session) = self.sessions.get_mut(name)
+        {
+            session.stage = Stage::Leaving;
+        }
         let closing = self.sessions.get(name).is_some_and(|s| s.closing);
         if closing {
             self.remove_session(name);
@@ -552,6 +561,12 @@ impl Daemon {
     fn next_shell(&mut self, name: &SessionName, old: u32) {
         self.take_state(name, old);
         self.shell_owner.remove(&old);
+        if !self.leaving.contains_key(&old)
+            && let Some(shell) = self.shells.get(&old)
+        {
+            // It would not leave by itself.
+            sys::kill_child(shell.pid, libc::SIGKILL);
+        }
         let cwd = self.leaving.get(&old).and_then(|(_, process, cwd)| {
             let process = self.procs.get(process)?;
             process.waiting.as_ref().is_none_or(|w| w.workdir.is_none()).then(|| cwd.clone())
@@ -694,6 +709,23 @@ impl Daemon {
         let next = Instant::now() + age.clamp(FIRST_LOOK, Duration::from_secs(60));
         process.watchdog_alarm = Some(self.reactor.alarm(next, Alarm::Watchdog(key)));
     }
+}
+
+/// bash 5.2 damages its own memory over a substitution that never ends (`echo "$("`) and dies some commands later.
+/// After such a syntax error the session goes on in a fresh shell.
+fn may_have_hurt_bash(text: &[u8], end: End) -> bool {
+    let opens = |pair: &[u8]| matches!(pair, b"$(" | b"<(" | b">(");
+    end == End::Exited(2) && (text.windows(2).any(opens) || text.contains(&b'`'))
+}
+
+/// Did the last lines look like bash's complaint? A wrong guess costs the shell's jobs, or a restart later on; it
+/// changes nothing that is reported.
+fn complained_of_syntax(process: &Process) -> bool {
+    let total = process.log.total();
+    let tail = process.log.piece(View::Arrival, total.saturating_sub(1024), 1024, false);
+    [&b"unexpected EOF"[..], b"syntax error"]
+        .iter()
+        .any(|sign| tail.bytes.windows(sign.len()).any(|w| w == *sign))
 }
 
 /// The pipes of a command that has ended, for the next one. Those that are still `open`, because a process that it

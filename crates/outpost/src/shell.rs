@@ -295,7 +295,7 @@ impl Shell {
         }
         script.extend_from_slice(
             format!(
-                "{builtin}trap '{builtin}. {exit}' EXIT\n{builtin}trap '{builtin}exit 137' {term}\n{builtin}trap '{builtin}exit 130' {int}\n\
+                "{builtin}trap '{own}{builtin}. {exit}' EXIT\n{builtin}trap '{builtin}exit 137' {term}\n{builtin}trap '{builtin}exit 130' {int}\n\
                  {builtin}set +e\n__farshell_n=0\n__fr='{token} plain 0 %s %s\\0'{plain}\n\
                  {builtin}printf '{token} restored 0 %s\\0' \"$PWD\" >{reports}\n{save}",
                 save = if init_files.is_empty() {
@@ -304,6 +304,8 @@ impl Shell {
                     let save = self.save_script(0, false, "0");
                     format!("{save}{builtin}printf '{} saved 0\\0' >{}\n", self.token, name_of(&self.reports.read))
                 },
+                // A child that is signalled between fork and exec still has the shell's traps.
+                own = if self.bash { "[[ $BASHPID != \"$$\" ]] || " } else { "" },
                 exit = name_of(&self.on_exit),
                 term = crate::kill::SHELL_TERM,
                 int = crate::kill::SHELL_INT,
@@ -323,13 +325,7 @@ impl Shell {
     /// writes down its state.
     fn exit_script(&self, one_shot: bool) -> String {
         let builtin = self.builtin();
-        // A child that was signalled between fork and exec still has the shell's traps.
-        let own = if self.bash {
-            "if [[ $BASHPID != \"$$\" ]]; then command exec 2>/dev/null; builtin trap - EXIT TERM; builtin kill -TERM $BASHPID; \
-             builtin exit; fi\nbuiltin trap - DEBUG RETURN ERR\n"
-        } else {
-            ""
-        };
+        let own = if self.bash { "builtin trap - DEBUG RETURN ERR\n" } else { "" };
         let save = self.save_script(2, one_shot, "$__farshell_n");
         let save = if one_shot { format!("if [ \"$__farshell_d\" ]; then\n{save}fi\n") } else { save };
         format!(

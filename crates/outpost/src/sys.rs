@@ -240,6 +240,26 @@ pub(crate) fn pidfd_signal(fd: BorrowedFd<'_>, signal: i32) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// Closes every descriptor from this number on. Only for the very beginning, when none of them is ours.
+pub(crate) fn close_from(first: RawFd) {
+    // SAFETY: nothing in this process refers to these descriptors yet.
+    let closed = unsafe { libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, 0) };
+    if closed == 0 {
+        return;
+    }
+    // An old kernel.
+    let open: Vec<RawFd> = std::fs::read_dir("/proc/self/fd")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect();
+    for fd in open.into_iter().filter(|fd| *fd >= first) {
+        // SAFETY: as above; a number that is closed already does no harm.
+        unsafe { libc::close(fd) };
+    }
+}
+
 /// Bytes that wait in a pipe (asked of either end).
 pub(crate) fn pipe_fill(fd: BorrowedFd<'_>) -> usize {
     let mut n: libc::c_int = 0;

@@ -18,7 +18,7 @@ pub struct Start {
     /// Pause between TERM and KILL when the time is up.
     #[serde(default = "default_grace_ms")]
     pub grace_ms: u64,
-    /// Log bytes to keep; 0 means [`DEFAULT_LOG_CAP`].
+    /// Log bytes to keep; 0 means [`DEFAULT_LOG_CAP`], and less than 4 MiB means that.
     #[serde(default)]
     pub log_cap: u64,
     /// Stream the output and answer at the exit. Without it the answer comes as soon as it has started.
