@@ -48,25 +48,41 @@ fn trials(chosen: Option<&str>) -> Result<Vec<Trial>, String> {
         if chosen.as_ref().is_some_and(|names| !names.contains(&subject.name())) {
             continue;
         }
-        let missing = subject.probe().err();
+        let missing = subject.probe().err().map(|reason| Missing { reason, fails: in_ci() });
         for case in cases::all() {
             for &(part, mode) in case.modes.runs() {
-                trials.push(trial(subject, *case, part, mode, missing.as_deref()));
+                trials.push(trial(subject, *case, part, mode, missing.as_ref()));
             }
         }
     }
     Ok(trials)
 }
 
-fn trial(subject: &'static dyn Subject, case: Case, part: &str, mode: Mode, missing: Option<&str>) -> Trial {
+/// Something that a subject needs is not on this machine.
+#[derive(Clone, Debug)]
+struct Missing {
+    reason: String,
+    /// Where everything should be there, that is a failure and no skip.
+    fails: bool,
+}
+
+fn in_ci() -> bool {
+    std::env::var_os("CI").is_some_and(|value| !value.is_empty() && value != "false")
+}
+
+fn trial(
+    subject: &'static dyn Subject,
+    case: Case,
+    part: &str,
+    mode: Mode,
+    missing: Option<&Missing>,
+) -> Trial {
     let theme = case.theme.rsplit("::").next().unwrap_or_default();
     let name = format!("{}::{part}{theme}::{}", subject.name(), case.name);
-    if let Some(reason) = missing {
-        let reason = reason.to_owned();
-        let ci = std::env::var_os("CI").is_some_and(|v| !v.is_empty() && v != "false");
-        let title = if ci { name } else { format!("{name} [SKIPPED: {reason}]") };
+    if let Some(Missing { reason, fails }) = missing.cloned() {
+        let title = if fails { name } else { format!("{name} [SKIPPED: {reason}]") };
         return Trial::test(title, move || Err(Failed::from(format!("can't be tested here: {reason}"))))
-            .with_ignored_flag(!ci);
+            .with_ignored_flag(!fails);
     }
     if let Some(reason) = unfit(subject, case.needs) {
         return Trial::test(format!("{name} [SKIPPED: {reason}]"), || Ok(())).with_ignored_flag(true);
@@ -156,4 +172,34 @@ async fn await_none(known: &HashSet<survivors::Seen>, mark: &str) -> Vec<(u32, S
 fn mark() -> String {
     let random = std::hash::RandomState::new().build_hasher().finish();
     (1_000_000 + random % 9_000_000).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_case_has_a_name_of_its_own() {
+        let trials = trials(None).unwrap();
+        let names: HashSet<&str> = trials.iter().map(Trial::name).collect();
+        assert_eq!(names.len(), trials.len());
+        assert!(names.contains("local::live::kill::hermes_84967_timeout_leaves_no_tree"));
+        assert!(names.contains("local::one_shot::kill::hermes_84967_timeout_leaves_no_tree"));
+    }
+
+    #[test]
+    fn a_backend_that_nobody_knows_is_an_error() {
+        assert_eq!(trials(Some("local, nope")).unwrap_err(), "nope");
+    }
+
+    #[test]
+    fn what_is_missing_is_skipped_with_the_reason_or_fails() {
+        let case = *cases::all().next().unwrap();
+        let made = |fails| {
+            let missing = Missing { reason: "no moon".into(), fails };
+            trial(subjects()[0], case, "live::", Mode::Live, Some(&missing))
+        };
+        assert!(made(false).name().ends_with(" [SKIPPED: no moon]") && made(false).has_ignored_flag());
+        assert!(!made(true).name().contains("SKIPPED") && !made(true).has_ignored_flag());
+    }
 }

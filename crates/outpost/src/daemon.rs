@@ -278,6 +278,8 @@ impl Daemon {
             {
                 continue;
             }
+            // Room for a whole data frame, so that it leaves in one go.
+            let _ = rustix::net::sockopt::set_socket_send_buffer_size(&stream, 2 * READ);
             if self.reactor.add(&stream, Token::Conn(key), Interest::BothEdge).is_err() {
                 continue;
             }

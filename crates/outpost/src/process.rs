@@ -39,6 +39,8 @@ pub(crate) struct Process {
     pub writers: Option<[OwnedFd; 2]>,
     /// A command that starts no process: nobody can hold its output when it has ended.
     pub leaves_nothing: bool,
+    /// Its pipes were given a larger size.
+    pub wide: [bool; 2],
     pub pty: bool,
     /// Reading waits until a slow reader, who must get everything, has caught up.
     pub paused: bool,
@@ -126,6 +128,7 @@ impl Process {
             outputs: [None, None],
             writers: None,
             leaves_nothing: false,
+            wide: [false; 2],
             pty: false,
             paused: false,
             log: Log::new(log, cap),

@@ -27,7 +27,8 @@ const MOST_LOG_DISK: u64 = 1 << 30;
 const MOST_SPENT: usize = 100_000;
 /// Output read from one pipe before others get their turn.
 const TURN: usize = 4 << 20;
-/// A busy pipe gets this size, so that writer and reader meet less often.
+/// A pipe of the usual size that holds this much is busy, and gets the other size.
+const FULL_PIPE: usize = 60 << 10;
 const BUSY_PIPE: usize = 1 << 20;
 /// Commands up to this size are passed as an argument.
 const MOST_ARGUMENT: usize = 64 << 10;
@@ -237,6 +238,9 @@ impl Daemon {
     /// Reads at most `most` bytes. False once nobody can write to the pipe any more.
     fn read_output(&mut self, key: u32, stream: u8, most: usize, regardless: bool) -> bool {
         let mut done = 0;
+        if most >= READ {
+            self.widen(key, stream);
+        }
         let mut buffer = std::mem::take(&mut self.buffer);
         let open = loop {
             if !regardless && self.behind(key) > MOST_BEHIND {
@@ -271,9 +275,6 @@ impl Daemon {
                 // A terminal whose last user has gone.
                 Err(_) => break false,
             };
-            if n >= 64 << 10 && done == 0 && !process.pty {
-                let _ = rustix::pipe::fcntl_setpipe_size(fd, BUSY_PIPE);
-            }
             let name = if stream == 0 { Stream::Stdout } else { Stream::Stderr };
             let offset = process.log.total_of(name);
             process.log.append(name, &buffer[..n]);
@@ -285,6 +286,16 @@ impl Daemon {
             self.output_closed(key, stream);
         }
         open
+    }
+
+    /// Gives a pipe that was found full a larger size, so that writer and reader meet less often.
+    fn widen(&mut self, key: u32, stream: u8) {
+        let Some(process) = self.procs.get_mut(&key) else { return };
+        let Some(fd) = process.outputs[stream as usize].as_ref().filter(|_| !process.pty) else { return };
+        if !process.wide[stream as usize] && sys::pipe_fill(fd.as_fd()) >= FULL_PIPE {
+            process.wide[stream as usize] = true;
+            let _ = rustix::pipe::fcntl_setpipe_size(fd, BUSY_PIPE);
+        }
     }
 
     /// Nobody can write to this output any more, for now: a session's next command may open the pipe again.
@@ -311,7 +322,8 @@ impl Daemon {
             let Some(process) = self.procs.get(&key) else { return open };
             let Some(fd) = &process.outputs[stream as usize] else { continue };
             // One byte more than there can be finds out whether anybody still holds the pipe.
-            let most = if process.pty { BUSY_PIPE } else { sys::pipe_size(fd.as_fd()) + 1 };
+            let unknown = process.pty || process.leaves_nothing;
+            let most = if unknown { BUSY_PIPE } else { sys::pipe_size(fd.as_fd()) + 1 };
             open[stream as usize] = self.read_output(key, stream, most, true);
         }
         open

@@ -39,8 +39,6 @@ const MOST_SESSIONS: usize = 1024;
 pub(crate) const SHELL_DIR: &str = "shell-";
 /// Builtins that the outpost's own lines use.
 const NEEDED: &[&str] = &[".", "eval", "exec", "printf"];
-/// A shell reads its lines byte by byte, so longer commands take another way.
-const MOST_PLAIN: usize = 100;
 /// First look whether a silent shell has lost its way; later looks are further and further apart.
 const FIRST_LOOK: Duration = Duration::from_secs(1);
 
@@ -313,10 +311,13 @@ impl Daemon {
         let save = !shell.bash || !leaves_shell_alone(&waiting.command, &shadowed);
         let careful = shell.bash
             && session.names.as_ref().is_none_or(|names| NEEDED.iter().any(|n| names.contains(*n)));
-        let simple = stdin.is_none() && waiting.workdir.is_none() && waiting.command.len() <= MOST_PLAIN;
+        let simple = stdin.is_none() && waiting.workdir.is_none();
         let plain = simple && !save && !careful && !one_shot && shell.knows(&pipes.1);
-        let tag = self.tags.next();
-        process.tag = self.tags.mark(shell.pid, tag).then_some(tag);
+        process.leaves_nothing = plain && starts_nothing(&waiting.command);
+        if !process.leaves_nothing {
+            let tag = self.tags.next();
+            process.tag = self.tags.mark(shell.pid, tag).then_some(tag);
+        }
         process.since = ticks_now();
         process.started = Instant::now();
         shell.run(&Command {
@@ -332,7 +333,6 @@ impl Daemon {
             plain,
             careful,
         })?;
-        process.leaves_nothing = plain && starts_nothing(&waiting.command);
         session.unsaved |= save;
         if save {
             // Until the new state has been read, any word may be a function.
@@ -478,7 +478,10 @@ impl Daemon {
         let Some(key) = session.current.take() else { return };
         let text = self.procs.get(&key).and_then(|p| p.waiting.as_ref()).map(|w| w.command.as_slice());
         let suspect = shell.is_some() && text.is_some_and(|text| may_have_hurt_bash(text, end));
-        session.stage = Stage::Ready;
+        // A one-shot shell that ran its command is used up.
+        let ran = self.procs.get(&key).is_some_and(|p| !p.workdir_failed);
+        let one_shot = session.mode == Mode::OneShot && shell.is_some() && ran;
+        session.stage = if one_shot { Stage::Leaving } else { Stage::Ready };
         self.finish_command(name, key, end, cwd);
         if suspect
             && let Some(process) = self.procs.get(&key)
@@ -508,7 +511,6 @@ impl Daemon {
         let Some(process) = self.procs.get_mut(&key) else { return };
         let own_dir = process.waiting.take().is_none_or(|w| w.workdir.is_none());
         process.stdin_reader = None;
-        let mut given_back = None;
         if let Some(session) = self.sessions.get_mut(name) {
             session.commands += 1;
             session.false_starts = 0;
@@ -520,38 +522,50 @@ impl Daemon {
                 session.cwd = cwd;
             }
             process.cwd = Some(session.cwd.clone());
-            if session.pipes.is_none()
-                && let [Some(out), Some(err)] = std::mem::take(&mut process.outputs)
-            {
-                given_back = Some(match writers {
-                    Some([o, e]) => {
-                        Ok([NamedPipe { read: out, write: o }, NamedPipe { read: err, write: e }])
-                    }
-                    None => take_back([out, err], open, &mut process.outputs),
-                });
-            } else {
-                for (output, open) in process.outputs.iter_mut().zip(open) {
-                    if !open {
-                        *output = None;
-                    }
+        }
+        let free = self.sessions.get(name).is_some_and(|s| s.pipes.is_none());
+        let pipes = process.pipes;
+        if free && open == [false; 2] {
+            // The usual case. The answer goes out before the pipes are made ready for the next command.
+            let outputs = std::mem::take(&mut process.outputs);
+            self.pipe_owner.remove(&pipes);
+            self.process_ended(key, end);
+            let pair = match (outputs, writers) {
+                ([Some(out), Some(err)], Some([o, e])) => {
+                    Ok([NamedPipe { read: out, write: o }, NamedPipe { read: err, write: e }])
+                }
+                ([Some(out), Some(err)], None) => {
+                    NamedPipe::again(out).and_then(|out| Ok([out, NamedPipe::again(err)?]))
+                }
+                _ => return,
+            };
+            if let (Some(session), Ok(pair)) = (self.sessions.get_mut(name), pair) {
+                session.pipes = Some((pipes, pair));
+            }
+            return;
+        }
+        let mut given_back = None;
+        if free && let [Some(out), Some(err)] = std::mem::take(&mut process.outputs) {
+            given_back = take_back([out, err], open, &mut process.outputs).ok();
+        } else {
+            for (output, open) in process.outputs.iter_mut().zip(open) {
+                if !open {
+                    *output = None;
                 }
             }
         }
-        let pipes = process.pipes;
-        let held = process.open();
-        if !held {
+        if !process.open() {
             self.pipe_owner.remove(&pipes);
         }
-        if let Some(Ok(pair)) = given_back {
+        if let Some(pair) = given_back {
             // A pipe that somebody still writes to keeps the old key; under its name there is a new one.
-            let pipes = if held { self.key() } else { pipes };
-            let watched = !held
-                || (0..).zip(&pair).all(|(i, pipe)| {
-                    self.reactor.remove(&pipe.read);
-                    self.reactor.add(&pipe.read, Token::Output(pipes, i), Interest::ReadEdge).is_ok()
-                });
+            let fresh = self.key();
+            let watched = (0..).zip(&pair).all(|(i, pipe)| {
+                self.reactor.remove(&pipe.read);
+                self.reactor.add(&pipe.read, Token::Output(fresh, i), Interest::ReadEdge).is_ok()
+            });
             if let (Some(session), true) = (self.sessions.get_mut(name), watched) {
-                session.pipes = Some((pipes, pair));
+                session.pipes = Some((fresh, pair));
             }
         }
         self.process_ended(key, end);
@@ -562,6 +576,7 @@ impl Daemon {
         self.take_state(name, old);
         self.shell_owner.remove(&old);
         if !self.leaving.contains_key(&old)
+            && self.sessions.get(name).is_some_and(|s| s.mode == Mode::Live)
             && let Some(shell) = self.shells.get(&old)
         {
             // It would not leave by itself.

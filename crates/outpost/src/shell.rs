@@ -28,6 +28,11 @@ use std::sync::LazyLock;
 /// Commands up to this size travel inside the script; larger ones in a memory file of their own, which the
 /// shell reads without parsing them twice.
 const INLINE: usize = 256;
+/// Plain commands up to this size are written into the line that the shell reads byte by byte.
+const MOST_PLAIN: usize = 100;
+/// Commands beyond this size are sourced from that file, which is the fastest way. They are scripts rather than lines:
+/// messages name the file and count the script's own lines, and `return` ends it.
+const SOURCED: usize = 4096;
 
 /// Which shell a place has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -329,7 +334,7 @@ impl Shell {
         let save = self.save_script(2, one_shot, "$__farshell_n");
         let save = if one_shot { format!("if [ \"$__farshell_d\" ]; then\n{save}fi\n") } else { save };
         format!(
-            "__farshell_r=$?\n{own}command exec </dev/null >/dev/null 2>&1\n\
+            "__farshell_r=$?\n[ \"$__farshell_q\" ] && return\n{own}command exec </dev/null >/dev/null 2>&1\n\
              {builtin}printf '{token} exit %s %s %s\\0' \"$__farshell_n\" \"$__farshell_r\" \"$PWD\" >{reports}\n\
              {builtin}set +e\n{save}\
              {builtin}printf '{token} saved %s\\0' \"$__farshell_n\" >{reports}\n",
@@ -362,8 +367,19 @@ impl Shell {
         if command.plain {
             // One line, so that the pipe is empty once the shell has begun. It keeps the number of the command before
             // it, as it keeps its state.
-            let mut lines = b"eval ".to_vec();
-            quote(&mut lines, command.text);
+            let mut lines = Vec::with_capacity(128);
+            if command.text.len() <= MOST_PLAIN {
+                lines.extend_from_slice(b"eval ");
+                quote(&mut lines, command.text);
+            } else {
+                let text = match self.text.take() {
+                    Some(text) => text,
+                    None => memory_file("command")?,
+                };
+                refill(&text, command.text)?;
+                lines.extend_from_slice(format!(". {}", name_of(&text)).as_bytes());
+                self.text = Some(text);
+            }
             let stderr = if command.stderr.is_some() { "$__fe" } else { "&1" };
             lines.extend_from_slice(
                 format!(" >$__fo 2>{stderr};printf \"$__fr\" \"$?\" \"$PWD\"\n").as_bytes(),
@@ -379,15 +395,21 @@ impl Shell {
         let token = &self.token;
 
         let mut what = Vec::with_capacity(command.text.len() + 256);
-        let in_file = self.mapfile && command.text.len() > INLINE;
+        let in_file = command.text.len() > if self.mapfile { INLINE } else { SOURCED };
+        let sourced = command.text.len() > SOURCED;
         if in_file {
             let text = match self.text.take() {
                 Some(text) => text,
                 None => memory_file("command")?,
             };
             refill(&text, command.text)?;
+            if sourced {
+                let word = if self.bash { "builtin" } else { "command" };
+                what.extend_from_slice(format!("{word} . {}", name_of(&text)).as_bytes());
+            } else {
+                what.extend_from_slice(b"builtin eval \"$__farshell_c\"");
+            }
             self.text = Some(text);
-            what.extend_from_slice(b"builtin eval \"$__farshell_c\"");
         } else {
             // `command` keeps a syntax error from ending a plain sh.
             what.extend_from_slice(if self.bash { b"builtin eval " } else { b"command eval " });
@@ -421,7 +443,22 @@ impl Shell {
                 body.extend_from_slice(format!("({builtin}exit {})\n", command.last_status).as_bytes());
             }
             body.extend_from_slice(&what);
-            body.extend_from_slice(format!(" <{stdin}\n{builtin}exit 2>/dev/null\n").as_bytes());
+            body.extend_from_slice(format!(" <{stdin}\n").as_bytes());
+            // A trap on EXIT has to print before the end is told, so a command that may have set one leaves by
+            // the exit script. All others report right here, and nobody waits for the shell's last breath.
+            if !mentions_trap(command.text) {
+                let save =
+                    if command.save { self.save_script(2, true, &number.to_string()) } else { String::new() };
+                body.extend_from_slice(
+                    format!(
+                        "__farshell_r=$? __farshell_q=1\n{exec} >{reports} 2>/dev/null\n\
+                         {builtin}printf '{token} end {number} %s %s\\0' \"$__farshell_r\" \"$PWD\"\n\
+                         {save}{builtin}printf '{token} saved {number}\\0'\n"
+                    )
+                    .as_bytes(),
+                );
+            }
+            body.extend_from_slice(format!("{builtin}exit 2>/dev/null\n").as_bytes());
         } else {
             body.extend_from_slice(&what);
             body.extend_from_slice(redirections.as_bytes());
@@ -459,7 +496,10 @@ impl Shell {
             format!("__farshell_n={number} __farshell_d={}\n", if command.save { "1" } else { "" })
                 .as_bytes(),
         );
-        if in_file && let Some(text) = &self.text {
+        if in_file
+            && !sourced
+            && let Some(text) = &self.text
+        {
             script.extend_from_slice(
                 format!("builtin mapfile -t -d '' __farshell_c <{}\n", name_of(text)).as_bytes(),
             );
@@ -640,6 +680,10 @@ pub(crate) fn leaves_shell_alone(text: &[u8], shadowed: &dyn Fn(&str) -> bool) -
     }
     let Some(first) = text.split(' ').find(|w| !w.is_empty()) else { return true };
     !CHANGES.contains(&first) && !shadowed(first)
+}
+
+fn mentions_trap(text: &[u8]) -> bool {
+    text.windows(4).any(|w| w == b"trap")
 }
 
 /// A plain command of these words starts no process, so it leaves none behind.
