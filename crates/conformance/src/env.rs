@@ -275,16 +275,6 @@ impl Env {
         }
         Ok(())
     }
-
-    /// Kills the case's [`Env::nap`]s from within the place.
-    pub(crate) async fn kill_naps(&self) -> Done {
-        let command = format!(
-            "for f in /proc/[0-9]*; do tr '\\0' ' ' <$f/cmdline | grep -q '^[s]leep {}' && kill -9 ${{f#/proc/}}; done 2>/dev/null",
-            self.mark
-        );
-        self.own(self.shell(&command)).await?;
-        Ok(())
-    }
 }
 
 fn ran(status: Status, capture: &Capture, begun: Instant) -> Ran {

@@ -190,7 +190,9 @@ async fn a_lost_outpost_is_an_unknown_outcome(env: &Env) -> Done {
     check_eq!(capture.stdout.to_bytes(), b"begun\n".to_vec(), "the output so far");
     tokio::time::sleep(Duration::from_millis(500)).await;
     env.says("cat runs", "x\n").await?;
-    env.kill_naps().await
+    // The new one ends what the lost one can't end any more.
+    check_eq!(env.naps().await?, 0, "processes left behind by the lost outpost");
+    Ok(())
 }
 
 async fn the_next_command_finds_a_new_outpost(env: &Env) -> Done {
@@ -225,5 +227,7 @@ async fn a_lost_outpost_ends_background_processes_and_is_said(env: &Env) -> Done
         Err(error) => check_eq!(error.kind, Kind::NotFound, "the new outpost does not know it"),
         Ok(status) => check!(false, "it is known: {status:?}"),
     }
-    env.kill_naps().await
+    // The new one ends what the lost one can't end any more.
+    check_eq!(env.naps().await?, 0, "processes left behind by the lost outpost");
+    Ok(())
 }
