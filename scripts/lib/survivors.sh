@@ -4,15 +4,17 @@
 # Everything that a test starts has the run's private directory in its arguments, its environment, its program's path or its
 # working directory: outposts run below it, and what they start inherits TMPDIR or HOME.
 
-# Prints the numbers of processes that belong to this run.
+# Prints the numbers of processes that belong to this run and live.
 survivors() {
-    local pid
-    {
+    local pid found stat
+    found=$({
         grep -slF -- "$RUN" /proc/[0-9]*/cmdline /proc/[0-9]*/environ
         find /proc/[0-9]*/exe /proc/[0-9]*/cwd -maxdepth 0 -lname "$RUN*"
-    } 2>/dev/null | cut -d/ -f3 | sort -un | while read -r pid; do
-        # The search finds itself too, and is gone by now.
-        [[ $pid == "$$" || ! -e /proc/$pid/stat ]] || echo "$pid"
+    } 2>/dev/null | cut -d/ -f3 | sort -un)
+    # The search has found itself too; by now its processes are gone.
+    for pid in $found; do
+        [[ $pid != "$$" ]] && { read -r stat <"/proc/$pid/stat"; } 2>/dev/null || continue
+        [[ ${stat##*) } == [ZX]* ]] || echo "$pid"
     done
 }
 

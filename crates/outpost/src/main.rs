@@ -18,6 +18,7 @@ mod session;
 mod sessions;
 mod shell;
 mod sys;
+mod words;
 mod worker;
 
 use std::ffi::OsString;

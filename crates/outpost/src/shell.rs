@@ -14,6 +14,7 @@
 //! command prints is never looked at.
 
 use crate::sys::{self, Spawn, Stdio};
+use crate::words::{mentions_trap, quote};
 use rustix::fs::{MemfdFlags, Mode, OFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::ffi::CString;
@@ -186,21 +187,6 @@ impl NamedPipe {
 pub(crate) fn name_of(fd: &impl AsRawFd) -> String {
     static ME: LazyLock<u32> = LazyLock::new(std::process::id);
     format!("/proc/{}/fd/{}", *ME, fd.as_raw_fd())
-}
-
-/// Quotes for any POSIX shell.
-pub(crate) fn quote(out: &mut Vec<u8>, text: &[u8]) {
-    out.push(b'\'');
-    for part in text.split_inclusive(|b| *b == b'\'') {
-        match part.split_last() {
-            Some((b'\'', before)) => {
-                out.extend_from_slice(before);
-                out.extend_from_slice(b"'\\''");
-            }
-            _ => out.extend_from_slice(part),
-        }
-    }
-    out.push(b'\'');
 }
 
 /// 16 random characters.
@@ -668,143 +654,9 @@ pub(crate) fn script_file(script: &[u8]) -> io::Result<File> {
     Ok(file)
 }
 
-/// Does running this text leave the shell as it was? Only plain words count, and only if the first names
-/// neither a builtin that changes something nor one of the functions and aliases given. Everything that is
-/// not understood changes the shell.
-pub(crate) fn leaves_shell_alone(text: &[u8], shadowed: &dyn Fn(&str) -> bool) -> bool {
-    let Ok(text) = std::str::from_utf8(text) else { return false };
-    if !text.bytes().all(|b| {
-        b.is_ascii_alphanumeric() || matches!(b, b' ' | b'_' | b'-' | b'.' | b'/' | b',' | b'+' | b'@' | b':')
-    }) {
-        return false;
-    }
-    let Some(first) = text.split(' ').find(|w| !w.is_empty()) else { return true };
-    !CHANGES.contains(&first) && !shadowed(first)
-}
-
-fn mentions_trap(text: &[u8]) -> bool {
-    text.windows(4).any(|w| w == b"trap")
-}
-
-/// A plain command of these words starts no process, so it leaves none behind.
-pub(crate) fn starts_nothing(text: &[u8]) -> bool {
-    let first = text.split(|b| *b == b' ').find(|w| !w.is_empty()).unwrap_or_default();
-    [&b"true"[..], b"false", b":", b"echo", b"pwd", b"test", b"type"].contains(&first)
-}
-
-/// Builtins and keywords of bash that can change the shell, or run something that can.
-const CHANGES: &[&str] = &[
-    ".",
-    "alias",
-    "bg",
-    "bind",
-    "break",
-    "builtin",
-    "caller",
-    "case",
-    "cd",
-    "command",
-    "compgen",
-    "complete",
-    "compopt",
-    "continue",
-    "coproc",
-    "declare",
-    "dirs",
-    "disown",
-    "do",
-    "done",
-    "elif",
-    "else",
-    "enable",
-    "esac",
-    "eval",
-    "exec",
-    "exit",
-    "export",
-    "fc",
-    "fg",
-    "fi",
-    "for",
-    "function",
-    "getopts",
-    "hash",
-    "help",
-    "history",
-    "if",
-    "in",
-    "jobs",
-    "kill",
-    "let",
-    "local",
-    "logout",
-    "mapfile",
-    "popd",
-    "printf",
-    "pushd",
-    "read",
-    "readarray",
-    "readonly",
-    "return",
-    "select",
-    "set",
-    "shift",
-    "shopt",
-    "source",
-    "suspend",
-    "then",
-    "time",
-    "times",
-    "trap",
-    "typeset",
-    "ulimit",
-    "umask",
-    "unalias",
-    "unset",
-    "until",
-    "wait",
-    "while",
-];
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn quoting_survives_any_text() {
-        for text in ["", "a", "'", "''", "a'b", "'a", "a'", "$x `y` \"z\" \\ \n \t"] {
-            let mut quoted = Vec::new();
-            quote(&mut quoted, text.as_bytes());
-            let mut script = b"printf %s ".to_vec();
-            script.extend(&quoted);
-            let script = std::ffi::OsStr::from_bytes(&script);
-            let out = std::process::Command::new("sh").arg("-c").arg(script).output().unwrap();
-            assert_eq!(out.stdout, text.as_bytes());
-        }
-    }
-
-    #[test]
-    fn only_plain_harmless_words_leave_the_shell_alone() {
-        let none = |_: &str| false;
-        for text in ["true", "ls -la /tmp", "/bin/true", "git status", "", "  echo hi "] {
-            assert!(leaves_shell_alone(text.as_bytes(), &none), "{text}");
-        }
-        for text in [
-            "cd /",
-            "a=1",
-            "true; x=1",
-            "f() { :; }",
-            "export A",
-            "echo $(x=1)",
-            "true &",
-            ". x",
-            "echo 'a'",
-            "x\ncd /",
-        ] {
-            assert!(!leaves_shell_alone(text.as_bytes(), &none), "{text}");
-        }
-        assert!(!leaves_shell_alone(b"ls -l", &|name| name == "ls"));
-    }
 
     #[test]
     fn versions_are_read() {

@@ -27,7 +27,7 @@ async fn an_idle_outpost_ends(env: &Env) -> Done {
     let before = instance(env).await?;
     env.outpost().set_lease(SHORT).await?;
     check_eq!(env.outpost().info().await?.lease_seconds, 1, "the lease");
-    env.outpost().disconnect().await;
+    env.outpost().disconnect();
     tokio::time::sleep(LATER).await;
     check_eq!(env.subject.leftovers(&env.home, &env.task), Vec::<String>::new(), "what it left");
     check!(instance(env).await? != before, "it is still there");
@@ -39,12 +39,12 @@ async fn hermes_12_a_background_process_keeps_it_alive(env: &Env) -> Done {
     let start = env.shell(&env.nap(1));
     env.outpost().start(start.clone()).await?;
     env.outpost().set_lease(SHORT).await?;
-    env.outpost().disconnect().await;
+    env.outpost().disconnect();
     tokio::time::sleep(LATER).await;
     check_eq!(instance(env).await?, before, "the outpost");
     check_eq!(env.naps().await?, 1, "the process");
     env.outpost().kill(vec![start.id], Duration::ZERO).await?;
-    env.outpost().disconnect().await;
+    env.outpost().disconnect();
     tokio::time::sleep(LATER).await;
     check!(instance(env).await? != before, "it is still there, although the process has ended");
     Ok(())
@@ -54,7 +54,7 @@ async fn a_daemon_keeps_it_alive(env: &Env) -> Done {
     env.run(format!("setsid {} >/dev/null 2>&1 </dev/null &", env.nap(1))).await?;
     let before = instance(env).await?;
     env.outpost().set_lease(SHORT).await?;
-    env.outpost().disconnect().await;
+    env.outpost().disconnect();
     tokio::time::sleep(LATER).await;
     check_eq!(instance(env).await?, before, "the outpost");
     check_eq!(env.naps().await?, 1, "the daemon");
@@ -73,7 +73,7 @@ async fn a_session_alone_does_not_keep_it_alive(env: &Env) -> Done {
     env.says("echo hi", "hi\n").await?;
     let before = instance(env).await?;
     env.outpost().set_lease(SHORT).await?;
-    env.outpost().disconnect().await;
+    env.outpost().disconnect();
     tokio::time::sleep(LATER).await;
     check!(instance(env).await? != before, "it is still there");
     Ok(())
@@ -91,7 +91,7 @@ async fn hermes_11_a_killed_client_leaves_nothing_for_ever(env: &Env) -> Done {
     }
     client.kill()?;
     client.wait()?;
-    env.outpost().disconnect().await;
+    env.outpost().disconnect();
     tokio::time::sleep(LATER + Duration::from_secs(2)).await;
     check!(instance(env).await? != before, "it is still there");
     Ok(())

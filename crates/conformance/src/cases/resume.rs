@@ -39,7 +39,7 @@ async fn with_losses<T>(env: &Env, pause: Duration, work: impl Future<Output = T
         tokio::select! {
             done = &mut work => return (done, losses),
             () = tokio::time::sleep(pause) => {
-                env.outpost().disconnect().await;
+                env.outpost().disconnect();
                 losses += 1;
             }
         }
@@ -71,7 +71,7 @@ async fn a_lost_connection_while_nothing_is_printed(env: &Env) -> Done {
 async fn state_outlives_connections(env: &Env) -> Done {
     env.says("export A=1; cd /usr", "").await?;
     for _ in 0..20 {
-        env.outpost().disconnect().await;
+        env.outpost().disconnect();
         env.says("echo $A $PWD", "1 /usr\n").await?;
     }
     Ok(())
@@ -89,7 +89,7 @@ async fn input_outlives_connections(env: &Env) -> Done {
                 Err(error) if error.kind == Kind::NotFound => {}
                 Err(error) => return Err(error),
             }
-            env.outpost().disconnect().await;
+            env.outpost().disconnect();
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         Ok(())

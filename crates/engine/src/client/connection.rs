@@ -70,9 +70,7 @@ impl Shared {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        for task in &self.tasks {
-            task.abort();
-        }
+        self.close();
     }
 }
 
@@ -123,6 +121,14 @@ impl Connection {
         let reader = tokio::spawn(read_frames(read, decoder, Arc::clone(&shared), out.clone()));
         let tasks = [writer.abort_handle(), reader.abort_handle()];
         Ok(Self { identity, out, shared, next: AtomicU32::new(1), tasks })
+    }
+
+    /// Ends it here and now; calls that are under way see that.
+    pub(crate) fn close(&self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+        self.shared.end("it was closed on this side".to_owned());
     }
 
     /// Why it ended, if it has.

@@ -19,9 +19,8 @@ use farshell_protocol::message::Info;
 use farshell_protocol::process::{Attach, Chunk, Kill, Killed, LogPiece, Size, Start, State, Status, View};
 use farshell_protocol::session::{OpenSession, SessionInfo};
 use farshell_protocol::{Event, Failure, ProcessId, Reply, Request, SessionName};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::Mutex;
 
 pub use files::{Download, FileStream};
 
@@ -47,6 +46,19 @@ pub struct Outpost {
 struct Inner {
     place: Arc<dyn Place>,
     current: Mutex<Option<Arc<Connection>>>,
+    /// Held by whoever makes a new connection, so that only one is made.
+    connecting: tokio::sync::Mutex<()>,
+}
+
+impl Inner {
+    fn current(&self) -> MutexGuard<'_, Option<Arc<Connection>>> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The connection, if there is one that works.
+    fn working(&self) -> Option<Arc<Connection>> {
+        self.current().as_ref().filter(|connection| connection.ended().is_none()).map(Arc::clone)
+    }
 }
 
 /// Is it safe to send a request again whose answer was lost?
@@ -77,7 +89,13 @@ impl Outpost {
     /// A handle; nothing is connected yet.
     #[must_use]
     pub fn new(place: Arc<dyn Place>) -> Self {
-        Self { inner: Arc::new(Inner { place, current: Mutex::new(None) }) }
+        Self {
+            inner: Arc::new(Inner {
+                place,
+                current: Mutex::new(None),
+                connecting: tokio::sync::Mutex::new(()),
+            }),
+        }
     }
 
     /// Connects if there is no connection, and says to whom.
@@ -89,20 +107,24 @@ impl Outpost {
     }
 
     /// Drops the connection, as a failing network would. What runs in the place goes on.
-    pub async fn disconnect(&self) {
-        *self.inner.current.lock().await = None;
+    pub fn disconnect(&self) {
+        if let Some(connection) = self.inner.current().take() {
+            connection.close();
+        }
     }
 
     async fn connection(&self) -> Result<Arc<Connection>> {
-        let mut current = self.inner.current.lock().await;
-        if let Some(connection) = &*current
-            && connection.ended().is_none()
-        {
-            return Ok(Arc::clone(connection));
+        if let Some(connection) = self.inner.working() {
+            return Ok(connection);
+        }
+        let _only_one = self.inner.connecting.lock().await;
+        // Somebody else may have made one meanwhile.
+        if let Some(connection) = self.inner.working() {
+            return Ok(connection);
         }
         let stream = self.inner.place.connect().await?;
         let connection = Arc::new(Connection::open(stream).await?);
-        *current = Some(Arc::clone(&connection));
+        *self.inner.current() = Some(Arc::clone(&connection));
         Ok(connection)
     }
 
