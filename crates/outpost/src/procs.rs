@@ -60,6 +60,10 @@ impl Daemon {
         let cwd_c = c_string(cwd.clone())?;
 
         let failed = |error: io::Error| spawn_failure(&program, &error);
+        let spawn = |stdio| {
+            let program = OsStr::from_bytes(&program);
+            sys::spawn(&Spawn { program, argv: &argv, env: &env, stdio, cwd: Some(&cwd_c) }).map_err(failed)
+        };
         let tag = self.tags.next();
         process.tag = self.tags.mark_self(tag).then_some(tag);
         process.since = ticks_now();
@@ -68,14 +72,7 @@ impl Daemon {
             let (master, slave, name) = open_terminal().map_err(failed)?;
             crate::requests::set_size(&slave, size).map_err(failed)?;
             let stdio = [Stdio::Path(&name); 3];
-            let pid = sys::spawn(&Spawn {
-                program: OsStr::from_bytes(&program),
-                argv: &argv,
-                env: &env,
-                stdio,
-                cwd: Some(&cwd_c),
-            })
-            .map_err(failed)?;
+            let pid = spawn(stdio)?;
             // A terminal's input and output are one descriptor.
             process.stdin.fd = master.try_clone().ok();
             process.outputs[0] = Some(master);
@@ -94,14 +91,7 @@ impl Daemon {
             let stdin = if start.stdin == Stdin::Pipe { in_read.as_fd() } else { null.as_fd() };
             let stderr = if surroundings.merge_stderr { out_write.as_fd() } else { err_write.as_fd() };
             let stdio = [Stdio::Fd(stdin), Stdio::Fd(out_write.as_fd()), Stdio::Fd(stderr)];
-            let pid = sys::spawn(&Spawn {
-                program: OsStr::from_bytes(&program),
-                argv: &argv,
-                env: &env,
-                stdio,
-                cwd: Some(&cwd_c),
-            })
-            .map_err(failed)?;
+            let pid = spawn(stdio)?;
             process.outputs = [Some(out_read), (!surroundings.merge_stderr).then_some(err_read)];
             if start.stdin == Stdin::Pipe {
                 process.stdin.fd = Some(in_write);
