@@ -51,6 +51,7 @@ pub(crate) fn spawn(spec: &Spawn<'_>) -> io::Result<u32> {
     if let Some(cwd) = spec.cwd {
         actions.chdir(cwd)?;
     }
+    actions.close_from(3)?;
     let attributes = Attributes::new()?;
     let mut pid = 0;
     // SAFETY: all pointers point to live, NUL-terminated data; both arrays end with a null pointer.
@@ -105,6 +106,24 @@ impl Actions {
     fn chdir(&mut self, path: &CString) -> io::Result<()> {
         // SAFETY: the structure is initialised; the library copies the path.
         check(unsafe { libc::posix_spawn_file_actions_addchdir_np(&raw mut self.0, path.as_ptr()) })
+    }
+
+    /// Close-on-exec is not enough: the kernel lets the parent go on a moment before it closes those, and for
+    /// that moment a child that has nothing to do with a command would be seen to hold its output open.
+    fn close_from(&mut self, first: RawFd) -> io::Result<()> {
+        #[cfg(target_env = "gnu")]
+        // SAFETY: the structure is initialised.
+        unsafe {
+            check(libc::posix_spawn_file_actions_addclosefrom_np(&raw mut self.0, first))
+        }
+        #[cfg(not(target_env = "gnu"))]
+        {
+            for fd in open_descriptors(first) {
+                // SAFETY: the structure is initialised; a number that is closed by then does no harm.
+                check(unsafe { libc::posix_spawn_file_actions_addclose(&raw mut self.0, fd) })?;
+            }
+            Ok(())
+        }
     }
 }
 
@@ -248,16 +267,20 @@ pub(crate) fn close_from(first: RawFd) {
         return;
     }
     // An old kernel.
-    let open: Vec<RawFd> = std::fs::read_dir("/proc/self/fd")
+    for fd in open_descriptors(first) {
+        // SAFETY: as above; a number that is closed already does no harm.
+        unsafe { libc::close(fd) };
+    }
+}
+
+fn open_descriptors(first: RawFd) -> Vec<RawFd> {
+    std::fs::read_dir("/proc/self/fd")
         .into_iter()
         .flatten()
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .collect();
-    for fd in open.into_iter().filter(|fd| *fd >= first) {
-        // SAFETY: as above; a number that is closed already does no harm.
-        unsafe { libc::close(fd) };
-    }
+        .filter(|fd| *fd >= first)
+        .collect()
 }
 
 /// Bytes that wait in a pipe (asked of either end).
