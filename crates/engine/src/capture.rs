@@ -1,11 +1,17 @@
 //! Output collected within bounds: the beginning and the end are kept, and the total is always known.
 
+use crate::backend::BoxFuture;
 use farshell_protocol::process::{Chunk, Stream};
 
 /// Takes output as it arrives.
 pub trait Sink: Send {
     /// A piece of output, in arrival order, without gaps but for those told by [`Sink::gap`].
     fn chunk(&mut self, chunk: Chunk<'_>);
+
+    /// Waits until there is room for more, if there is none. Until then the sender is not told to go on.
+    fn room(&mut self) -> Option<BoxFuture<'_, ()>> {
+        None
+    }
 
     /// The log no longer had these bytes (arrival order).
     fn gap(&mut self, from: u64, to: u64) {

@@ -46,6 +46,8 @@ pub enum Kind {
     NotStarted,
     /// The place is another one than before.
     IdentityChanged,
+    /// The settings differ from those the environment was made with, and `on_spec_change` says to refuse.
+    SpecChanged,
     /// The other side did not keep to the protocol, or is of an incompatible age.
     Protocol,
     /// It took longer than allowed.
@@ -82,6 +84,7 @@ impl Kind {
             Self::UnknownOutcome => "unknown_outcome",
             Self::NotStarted => "not_started",
             Self::IdentityChanged => "identity_changed",
+            Self::SpecChanged => "spec_changed",
             Self::Protocol => "protocol",
             Self::TimedOut => "timed_out",
             Self::System => "system",

@@ -128,6 +128,12 @@ impl Attach {
     pub fn foreground() -> Self {
         Self { from: 0, lossless: true, until_closed: false }
     }
+
+    /// For a caller who wants to know how it ends, and none of its output.
+    #[must_use]
+    pub fn end_only() -> Self {
+        Self { from: u64::MAX, lossless: false, until_closed: false }
+    }
 }
 
 /// The streams of a process. A terminal has only [`Stream::Stdout`].

@@ -470,6 +470,9 @@ async fn follow(
                 }
                 *offset += chunk.bytes.len() as u64;
                 sink.chunk(chunk);
+                if let Some(room) = sink.room() {
+                    room.await;
+                }
                 call.consumed(payload.len());
             }
             Incoming::Event(Event::Gap { from, to }) => {
