@@ -3,10 +3,13 @@
 //! Each section adds its groups with the limit's case; a case of another column goes right beside it.
 
 use clap::Parser;
+use farshell_bench::hermes::Hermes;
 use farshell_bench::limits::{self, Shell};
 use farshell_bench::ours::Ours;
+use farshell_bench::program::Program;
 use farshell_bench::stats::{Bench, Column, Metric, Plan, Weight, on};
 use farshell_protocol::session::Mode;
+use std::cell::RefCell;
 use std::error::Error;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -31,6 +34,9 @@ struct Args {
     /// Bytes of output that are moved.
     #[arg(long, default_value_t = 1 << 30)]
     bytes: u64,
+    /// A Python in which hermes-agent is installed: adds its column.
+    #[arg(long, value_name = "PYTHON")]
+    hermes: Option<PathBuf>,
     /// Only the groups that have a metric with this in its name.
     #[arg(long)]
     only: Option<String>,
@@ -45,8 +51,16 @@ fn main() -> Result<(), Box<dyn Error>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let live = runtime.block_on(Ours::open("live", Mode::Live))?;
     let one_shot = runtime.block_on(Ours::open("one-shot", Mode::OneShot))?;
+    let hermes = args.hermes.as_deref().map(Hermes::start).transpose()?.map(RefCell::new);
+    let program = Program::beside_this()?;
     let mut bench = Bench::default();
-    commands(&mut bench, &runtime, scratch.command.path(), &live, &one_shot)?;
+    commands(&mut bench, &runtime, scratch.command.path(), &live, &one_shot, hermes.as_ref())?;
+    if let Some(program) = &program {
+        bench
+            .group(Weight::Light, vec![Metric::time("farshell run true, process")])
+            .case(Column::Limit, || Ok(vec![limits::fresh_shell("true")?]))
+            .case(Column::Ours, || Ok(vec![program.run("true")?]));
+    }
     processes(&mut bench, &runtime, args.processes, &live);
     output(&mut bench, &runtime, args.bytes, &live);
     if let Some(part) = &args.only {
@@ -79,6 +93,7 @@ fn commands<'a>(
     file: &Path,
     live: &'a Ours,
     one_shot: &'a Ours,
+    hermes: Option<&'a RefCell<Hermes>>,
 ) -> Result<(), Box<dyn Error>> {
     for (name, command) in [
         ("builtin command", "true"),
@@ -86,10 +101,14 @@ fn commands<'a>(
         ("background command returns", "sleep 5 &"),
     ] {
         let mut shell = Shell::start()?;
-        bench
+        let group = bench
             .group(Weight::Light, vec![Metric::time(name)])
             .case(Column::Limit, move || Ok(vec![shell.run(command)?]))
             .case(Column::Ours, on(runtime, async move || Ok(vec![live.run(command).await?])));
+        // It leaves what it started in the background alone, and for good.
+        if let Some(hermes) = hermes.filter(|_| !command.contains('&')) {
+            group.case(Column::Hermes, || Ok(vec![hermes.borrow_mut().run(command)?]));
+        }
     }
     let mut shell = Shell::start()?;
     let long = format!(": {}", "x".repeat(10_000));

@@ -94,6 +94,10 @@ pub(crate) struct Daemon {
     pub spare: Option<u32>,
     pub ready_shells: HashSet<u32>,
     pub want_spare: bool,
+    /// Until then the next report is waited for without falling asleep.
+    pub awake_until: Option<Instant>,
+    /// Another processor can go on while this one waits.
+    several_processors: bool,
     pub children: HashMap<u32, Child>,
     pub killer: Sender<Target>,
     pub outcomes: Receiver<Outcome>,
@@ -104,6 +108,10 @@ pub(crate) struct Daemon {
     /// Sources that had more to read than their turn allows.
     pub backlog: VecDeque<Token>,
 }
+
+/// How long the report of a builtin that starts nothing is waited for awake. It takes a few microseconds once the
+/// shell runs; waking a sleeping processor takes tens of them.
+const AWAKE: Duration = Duration::from_micros(150);
 
 /// Why a daemon did not start.
 #[derive(Debug)]
@@ -209,6 +217,8 @@ impl Daemon {
             spare: None,
             ready_shells: HashSet::new(),
             want_spare: true,
+            awake_until: None,
+            several_processors: std::thread::available_parallelism().is_ok_and(|n| n.get() > 1),
             children: HashMap::new(),
             killer,
             outcomes,
@@ -221,12 +231,29 @@ impl Daemon {
         Ok(daemon)
     }
 
+    /// A command was given to a shell that ends as soon as it is read.
+    pub(crate) fn stay_awake(&mut self) {
+        if self.several_processors {
+            self.awake_until = Some(Instant::now() + AWAKE);
+        }
+    }
+
+    /// Is the end of a command so near that falling asleep would take longer?
+    fn awake(&mut self) -> bool {
+        let awake = self.awake_until.is_some_and(|until| Instant::now() < until);
+        if !awake {
+            self.awake_until = None;
+        }
+        awake
+    }
+
     /// Serves until the lease has run out or somebody asks for the end.
     pub(crate) fn run(mut self) {
         let mut tokens = Vec::new();
         let mut alarms = Vec::new();
         while !self.ending {
             let busy = !self.backlog.is_empty() || self.want_spare;
+            let busy = busy || self.awake();
             self.reactor.wait(busy, &mut tokens, &mut alarms);
             if tokens.is_empty() && self.backlog.is_empty() && self.want_spare {
                 // Started only when there is nothing better to do.

@@ -18,6 +18,7 @@ mod session;
 mod sessions;
 mod shell;
 mod sys;
+mod waiting;
 mod words;
 mod worker;
 

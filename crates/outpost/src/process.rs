@@ -4,7 +4,7 @@ use crate::log::Log;
 use crate::reactor::AlarmKey;
 use farshell_protocol::process::{End, Killed, Start, State, Status, Stdin, Usage, What};
 use farshell_protocol::{ProcessId, SessionName};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -183,8 +183,19 @@ impl Process {
             kill: self.killed,
             shell_restarted: self.shell_restarted,
             state_lost: self.state_lost,
-            title: self.title.clone(),
+            waiting_for: None,
+            title: String::new(),
         }
+    }
+
+    /// The same with what takes time or space to say.
+    pub(crate) fn described(&self) -> Status {
+        let mut status = self.status();
+        status.title.clone_from(&self.title);
+        if let (true, State::Running, Some(terminal)) = (self.pty, self.state, &self.outputs[0]) {
+            status.waiting_for = crate::waiting::waiting_for(terminal.as_fd());
+        }
+        status
     }
 }
 

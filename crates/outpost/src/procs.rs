@@ -320,6 +320,18 @@ impl Daemon {
         open
     }
 
+    /// The same for pipes that we hold open ourselves, so that there is nothing to find out but what is in them.
+    pub(crate) fn drain_own(&mut self, key: u32) {
+        for stream in 0..2_u8 {
+            let Some(process) = self.procs.get(&key) else { return };
+            let Some(fd) = &process.outputs[stream as usize] else { continue };
+            let fill = sys::pipe_fill(fd.as_fd());
+            if fill > 0 {
+                self.read_output(key, stream, fill, true);
+            }
+        }
+    }
+
     /// Readers have caught up: the process may go on.
     pub(crate) fn maybe_resume(&mut self, key: u32) {
         let Some(process) = self.procs.get(&key) else { return };

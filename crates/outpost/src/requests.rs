@@ -35,11 +35,11 @@ impl Daemon {
                 Some(key) => self.attach(conn, call, *key, attach),
                 None => Some(Err(not_found(&id))),
             },
-            Request::Status { id } => Some(self.find(&id).map(|p| Reply::Status(Box::new(p.status())))),
+            Request::Status { id } => Some(self.find(&id).map(|p| Reply::Status(Box::new(p.described())))),
             Request::Processes => {
                 let mut all: Vec<&Process> = self.procs.values().collect();
                 all.sort_by_key(|p| p.key);
-                Some(Ok(Reply::Processes(all.into_iter().map(Process::status).collect())))
+                Some(Ok(Reply::Processes(all.into_iter().map(Process::described).collect())))
             }
             Request::ReadLog { id, view, offset, len } => Some(self.read_log(&id, view, offset, len)),
             Request::Stdin { id, offset, bytes, eof } => self.stdin(conn, call, &id, offset, &bytes, eof),

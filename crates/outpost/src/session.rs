@@ -73,7 +73,8 @@ impl Session {
 }
 
 /// The names of functions and aliases in a state. A value that spans lines may look like one: then a name too
-/// many is known, which only costs a state written more often. `None` if a trap may run with any command.
+/// many is known, which only costs a state written more often. `None` if a trap may run with any command, or if
+/// commands are traced: then each has to be run in the way that shows nothing of ours.
 pub(crate) fn shadowing_names(state: &[u8]) -> Option<HashSet<String>> {
     let mut names = HashSet::new();
     for line in state.split(|b| *b == b'\n') {
@@ -86,6 +87,11 @@ pub(crate) fn shadowing_names(state: &[u8]) -> Option<HashSet<String>> {
             names.insert(String::from_utf8_lossy(name).into_owned());
         } else if [&b"' DEBUG"[..], b"' ERR", b"' RETURN"].iter().any(|t| line.ends_with(t)) {
             return None;
+        } else if let Some(options) = line.strip_prefix(b"__farshell_o=") {
+            let traced = |option: &[u8]| options.windows(option.len()).any(|w| w == option);
+            if traced(b"xtrace") || traced(b"verbose") {
+                return None;
+            }
         }
     }
     Some(names)

@@ -339,6 +339,7 @@ impl Daemon {
             // Until the new state has been read, any word may be a function.
             session.names = None;
         }
+        let soon = process.leaves_nothing;
         process.state = State::Running;
         process.pid = shell.pid;
         process.shell = Some(shell_key);
@@ -367,6 +368,9 @@ impl Daemon {
         }
         if has_input {
             self.input_ready(key);
+        }
+        if soon {
+            self.stay_awake();
         }
         Ok(())
     }
@@ -500,15 +504,18 @@ impl Daemon {
     }
 
     fn finish_command(&mut self, name: &SessionName, key: u32, end: End, cwd: Option<Vec<u8>>) {
+        self.awake_until = None;
         let mut writers = None;
         if let Some(process) = self.procs.get_mut(&key) {
             // Who still holds the output without us is somebody whom the command left behind.
             writers = process.writers.take().filter(|_| process.leaves_nothing);
         }
-        let mut open = self.drain(key);
-        if writers.is_some() {
-            open = [false; 2];
-        }
+        let open = if writers.is_some() {
+            self.drain_own(key);
+            [false; 2]
+        } else {
+            self.drain(key)
+        };
         let Some(process) = self.procs.get_mut(&key) else { return };
         let own_dir = process.waiting.take().is_none_or(|w| w.workdir.is_none());
         process.stdin_reader = None;

@@ -287,7 +287,7 @@ impl Shell {
         script.extend_from_slice(
             format!(
                 "{builtin}trap '{own}{builtin}. {exit}' EXIT\n{builtin}trap '{builtin}exit 137' {term}\n{builtin}trap '{builtin}exit 130' {int}\n\
-                 {builtin}set +e\n__farshell_n=0\n__fr='{token} plain 0 %s %s\\0'{plain}\n\
+                 {builtin}set +e\n__farshell_n=0\n__fr='printf \"{token} plain 0 %s %s\\0\" \"$?\" \"$PWD\"'{plain}\n\
                  {builtin}printf '{token} restored 0 %s\\0' \"$PWD\" >{reports}\n{save}",
                 save = if init_files.is_empty() {
                     String::new()
@@ -355,8 +355,8 @@ impl Shell {
             // it, as it keeps its state.
             let mut lines = Vec::with_capacity(128);
             if command.text.len() <= MOST_PLAIN {
-                lines.extend_from_slice(b"eval ");
-                quote(&mut lines, command.text);
+                // Plain words mean the same without `eval`, and the shell reads each byte with a call of its own.
+                lines.extend_from_slice(command.text);
             } else {
                 let text = match self.text.take() {
                     Some(text) => text,
@@ -367,9 +367,7 @@ impl Shell {
                 self.text = Some(text);
             }
             let stderr = if command.stderr.is_some() { "$__fe" } else { "&1" };
-            lines.extend_from_slice(
-                format!(" >$__fo 2>{stderr};printf \"$__fr\" \"$?\" \"$PWD\"\n").as_bytes(),
-            );
+            lines.extend_from_slice(format!(" >$__fo 2>{stderr};eval \"$__fr\"\n").as_bytes());
             return self.send(&lines);
         }
         self.number += 1;

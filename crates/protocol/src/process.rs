@@ -13,16 +13,16 @@ pub struct Start {
     pub what: What,
     pub stdin: Stdin,
     /// When it is reached, the process and everything that descends from it is killed.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
     /// Pause between TERM and KILL when the time is up.
     #[serde(default = "default_grace_ms")]
     pub grace_ms: u64,
     /// Log bytes to keep; 0 means [`DEFAULT_LOG_CAP`], and less than 4 MiB means that.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub log_cap: u64,
     /// Stream the output and answer at the exit. Without it the answer comes as soon as it has started.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attach: Option<Attach>,
 }
 
@@ -209,7 +209,7 @@ pub struct Status {
     pub state: State,
     /// The kernel's number, for a session command that of the session's shell; 0 before it started.
     pub pid: u32,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<SessionName>,
     pub output: OutputStatus,
     /// The session's directory after the command, or the directory in which the process was started.
@@ -218,26 +218,37 @@ pub struct Status {
     /// Microseconds since it started (until it ended).
     pub elapsed_us: u64,
     /// Absent where the kernel's account can't be told apart (a command in a live shell).
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
     /// The time limit was reached.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_false")]
     pub timed_out: bool,
     /// The workdir of the call could not be entered, so the command did not run.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_false")]
     pub workdir_failed: bool,
     /// What the kill did, if there was one.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kill: Option<Killed>,
     /// The shell ended with this command and was started anew.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_false")]
     pub shell_restarted: bool,
     /// The new shell has the state from before this command: the old one could not say what it changed.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_false")]
     pub state_lost: bool,
+    /// Told only when asked for the status of a process that runs on a terminal, where the kernel shows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting_for: Option<WaitingFor>,
     /// First 200 bytes of the command, for lists.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub title: String,
+}
+
+/// What a process that waits for input is waiting for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum WaitingFor {
+    Input,
+    /// The terminal takes lines and does not show them: a secret is asked for.
+    Secret,
 }
 
 /// Where a process is in its life.
@@ -257,15 +268,18 @@ pub struct OutputStatus {
     pub stdout: u64,
     pub stderr: u64,
     /// Bytes, in arrival order, that the log no longer has: `dropped_from..dropped_to`, empty if equal.
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub dropped_from: u64,
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub dropped_to: u64,
     /// Some process still holds the output open, so more can come.
+    #[serde(default, skip_serializing_if = "is_false")]
     pub open: bool,
     /// Why the log could not be written (a full disk), if so.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log_error: Option<String>,
     /// The file on the place that holds the log, once it is larger than memory keeps.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
 }
 
@@ -315,4 +329,14 @@ pub struct LogPiece {
     pub total: u64,
     /// No process holds the output any more and this piece reaches its end.
     pub eof: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn is_zero(value: &u64) -> bool {
+    *value == 0
 }

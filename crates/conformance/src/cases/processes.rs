@@ -32,7 +32,9 @@ cases! {
         an_end_leaves_daemons_alone_until_they_are_killed,
         a_large_command_of_its_own,
         a_dropped_call_leaves_the_process_running,
-        input_by_offset;
+        input_by_offset,
+        an_end_without_output_is_told_to_who_waits_for_it,
+        a_command_that_ends_its_shell_leaves_nothing_open;
 }
 
 fn kind_of<T: std::fmt::Debug>(result: farshell_engine::Result<T>) -> Result<Kind, Failure> {
@@ -407,5 +409,25 @@ async fn input_by_offset(env: &Env) -> Done {
     let mut capture = Capture::unlimited();
     outpost.attach(id, Attach::foreground(), &mut capture).await?;
     check_eq!(capture.stdout.to_bytes(), b"abcdef\0end".to_vec(), "what cat printed");
+    Ok(())
+}
+
+async fn an_end_without_output_is_told_to_who_waits_for_it(env: &Env) -> Done {
+    let start = env.shell("for i in 1 2 3; do echo $i; sleep 0.1; done; exit 7");
+    env.outpost().start(start.clone()).await?;
+    let mut capture = Capture::unlimited();
+    let status = env.outpost().attach(start.id.clone(), Attach::end_only(), &mut capture).await?;
+    check_eq!((status.state, capture.output.total()), (State::Ended(End::Exited(7)), 0), "while it ran");
+    let status = env.outpost().attach(start.id, Attach::end_only(), &mut capture).await?;
+    check_eq!((status.state, capture.output.total()), (State::Ended(End::Exited(7)), 0), "afterwards");
+    Ok(())
+}
+
+async fn a_command_that_ends_its_shell_leaves_nothing_open(env: &Env) -> Done {
+    // The next shell is started at the same moment, and must not be seen to hold what belongs to this command.
+    for _ in 0..40 {
+        let ran = env.run("echo out; /bin/true; exit 3").await?;
+        check_eq!((ran.code(), ran.status.output.open), (3, false), "the command");
+    }
     Ok(())
 }

@@ -5,7 +5,7 @@ use crate::case::{Done, Failure, cases, check, check_eq};
 use crate::env::{Env, process};
 use farshell_engine::Kind;
 use farshell_engine::capture::Capture;
-use farshell_protocol::process::{Attach, Size, Start, Stdin, Surroundings, What};
+use farshell_protocol::process::{Attach, Size, Start, Stdin, Surroundings, WaitingFor, What};
 use std::time::Duration;
 
 cases! {
@@ -17,7 +17,8 @@ cases! {
         a_program_without_a_terminal_can_not_be_resized,
         killing_what_runs_in_a_terminal,
         output_up_to_the_end_is_kept,
-        a_terminal_from_a_sessions_state;
+        a_terminal_from_a_sessions_state,
+        who_waits_for_input_is_seen;
 }
 
 const SIZE: Size = Size { rows: 24, cols: 80 };
@@ -126,5 +127,38 @@ async fn a_terminal_from_a_sessions_state(env: &Env) -> Done {
     };
     let ran = env.own(process(what)).await?;
     check_eq!(ran.out(), format!("hello you\r\n{}\r\n", env.dir), "in a terminal");
+    Ok(())
+}
+
+async fn who_waits_for_input_is_seen(env: &Env) -> Done {
+    // Typed for each step: what it waits for, the line it gets.
+    let script = "read a; sleep 0.3; stty -echo; read b; stty echo; cat | (read c); echo got $a $b";
+    let start = in_terminal(env, script);
+    let id = start.id.clone();
+    let outpost = env.outpost();
+    outpost.start(start).await?;
+    let mut sent = 0;
+    for (waits, line) in
+        [(WaitingFor::Input, "one\n"), (WaitingFor::Secret, "two\n"), (WaitingFor::Input, "three\n\x04")]
+    {
+        let mut seen = None;
+        for _ in 0..500 {
+            seen = outpost.status(id.clone()).await?.waiting_for;
+            if seen == Some(waits) {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        check_eq!(seen, Some(waits), "before {line:?}");
+        sent = outpost.stdin(id.clone(), sent, line.as_bytes().to_vec(), false).await?;
+    }
+    let status = env.ended(&id).await?;
+    check_eq!(status.waiting_for, None, "nobody waits any more");
+    // One that computes, and one that sleeps, wait for nothing.
+    let busy = in_terminal(env, &env.nap(1));
+    outpost.start(busy.clone()).await?;
+    env.await_naps(1).await?;
+    check_eq!(outpost.status(busy.id.clone()).await?.waiting_for, None, "a sleeper");
+    outpost.kill(vec![busy.id], Duration::ZERO).await?;
     Ok(())
 }

@@ -1,7 +1,8 @@
 //! One connection: frames out, frames in, calls in between.
 //!
-//! Two tasks serve it. The writer sends what it is given, in order; the reader hands each frame to the call
-//! it belongs to. A call is a channel that ends with the response, or with the reason why the connection did.
+//! A frame is written by whoever sends it; what the stream does not take at once is left to a task, the writer.
+//! Another task, the reader, hands each frame that comes to the call it belongs to. A call is a channel that ends
+//! with the response, or with the reason why the connection did.
 
 use crate::backend::ByteStream;
 use crate::error::{Error, Kind, Result};
@@ -10,12 +11,14 @@ use farshell_protocol::frame::{self, Decoder};
 use farshell_protocol::hello::{Hello, OutpostIdentity};
 use farshell_protocol::message::{from_bytes, to_bytes};
 use farshell_protocol::{Event, Failure, Kind as FrameKind, Reply, Request};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::sync::mpsc;
+use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::{Notify, mpsc};
 
 /// How long the other side may take to say hello.
 const HELLO: Duration = Duration::from_secs(30);
@@ -37,15 +40,31 @@ pub(crate) enum Incoming {
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub identity: OutpostIdentity,
-    out: mpsc::UnboundedSender<Vec<u8>>,
     shared: Arc<Shared>,
     next: AtomicU32,
     tasks: [tokio::task::AbortHandle; 2],
 }
 
-#[derive(Debug, Default)]
 struct Shared {
     state: Mutex<State>,
+    out: Mutex<Outgoing>,
+    /// There is something for the writer to do.
+    left_over: Notify,
+}
+
+/// The way out.
+struct Outgoing {
+    stream: Box<dyn AsyncWrite + Send + Unpin>,
+    /// What the stream did not take at once.
+    waiting: VecDeque<u8>,
+    /// The stream may still hold back what it took.
+    unflushed: bool,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").field("state", &self.state).finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -55,7 +74,59 @@ struct State {
     ended: Option<String>,
 }
 
+impl Outgoing {
+    /// Writes as much as the stream takes now.
+    fn push(&mut self, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        while !self.waiting.is_empty() {
+            let n = ready!(Pin::new(&mut self.stream).poll_write(cx, self.waiting.as_slices().0))?;
+            if n == 0 {
+                return Poll::Ready(Err(std::io::ErrorKind::WriteZero.into()));
+            }
+            self.waiting.drain(..n);
+        }
+        if self.unflushed {
+            ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
+            self.unflushed = false;
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
 impl Shared {
+    /// Sends a frame: at once, if nothing waits before it and the stream has room.
+    fn send(&self, frame: &[u8]) -> Result<()> {
+        let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = out.waiting.is_empty() && !out.unflushed;
+        out.unflushed = true;
+        let mut rest = frame;
+        if first {
+            // Nobody is woken by this attempt: if the stream has no room, the writer tries again and waits for it.
+            let mut cx = Context::from_waker(Waker::noop());
+            while !rest.is_empty() {
+                match Pin::new(&mut out.stream).poll_write(&mut cx, rest) {
+                    Poll::Ready(Ok(n)) if n > 0 => rest = &rest[n..],
+                    Poll::Pending => break,
+                    Poll::Ready(Ok(_)) => return Err(self.broken("it takes no more bytes".into())),
+                    Poll::Ready(Err(error)) => return Err(self.broken(error.to_string())),
+                }
+            }
+            if rest.is_empty() && Pin::new(&mut out.stream).poll_flush(&mut cx).is_ready() {
+                out.unflushed = false;
+                return Ok(());
+            }
+        }
+        out.waiting.extend(rest);
+        drop(out);
+        self.left_over.notify_one();
+        Ok(())
+    }
+
+    fn broken(&self, why: String) -> Error {
+        let error = lost(&why);
+        self.end(why);
+        error
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -115,12 +186,13 @@ impl Connection {
         })?;
         let identity = theirs.outpost.ok_or_else(|| protocol("the other side is not an outpost".into()))?;
 
-        let shared = Arc::new(Shared::default());
-        let (out, frames) = mpsc::unbounded_channel();
-        let writer = tokio::spawn(write_frames(write, frames, Arc::clone(&shared)));
-        let reader = tokio::spawn(read_frames(read, decoder, Arc::clone(&shared), out.clone()));
+        let out = Outgoing { stream: write, waiting: VecDeque::new(), unflushed: false };
+        let shared =
+            Arc::new(Shared { state: Mutex::default(), out: Mutex::new(out), left_over: Notify::new() });
+        let writer = tokio::spawn(write_left_over(Arc::clone(&shared)));
+        let reader = tokio::spawn(read_frames(read, decoder, Arc::clone(&shared)));
         let tasks = [writer.abort_handle(), reader.abort_handle()];
-        Ok(Self { identity, out, shared, next: AtomicU32::new(1), tasks })
+        Ok(Self { identity, shared, next: AtomicU32::new(1), tasks })
     }
 
     /// Ends it here and now; calls that are under way see that.
@@ -129,6 +201,10 @@ impl Connection {
             task.abort();
         }
         self.shared.end("it was closed on this side".to_owned());
+        // Calls that are not dropped yet hold on to the rest, but the other side is to see the end now.
+        let mut out = self.shared.out.lock().unwrap_or_else(PoisonError::into_inner);
+        out.stream = Box::new(tokio::io::sink());
+        out.waiting.clear();
     }
 
     /// Why it ended, if it has.
@@ -159,13 +235,12 @@ impl Connection {
         let call = Call {
             id,
             incoming,
-            out: self.out.clone(),
             shared: Arc::clone(&self.shared),
             credit: Credit::default(),
             window: Window::default(),
             finished: false,
         };
-        call.send(frame)?;
+        self.shared.send(&frame)?;
         Ok(call)
     }
 }
@@ -179,7 +254,6 @@ pub(crate) fn lost(why: &str) -> Error {
 pub(crate) struct Call {
     id: u32,
     incoming: mpsc::UnboundedReceiver<Incoming>,
-    out: mpsc::UnboundedSender<Vec<u8>>,
     shared: Arc<Shared>,
     credit: Credit,
     window: Window,
@@ -187,10 +261,6 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    fn send(&self, frame: Vec<u8>) -> Result<()> {
-        self.out.send(frame).map_err(|_| lost("the writer ended"))
-    }
-
     /// What comes next.
     pub(crate) async fn next(&mut self) -> Result<Incoming> {
         match self.incoming.recv().await {
@@ -212,7 +282,7 @@ impl Call {
             let mut frame = Vec::new();
             frame::encode(&mut frame, FrameKind::Credit, self.id, &encode_credit(grant));
             // If the connection is gone, `next` says so.
-            let _ = self.send(frame);
+            let _ = self.shared.send(&frame);
         }
     }
 
@@ -241,14 +311,14 @@ impl Call {
             self.credit.spend(piece.len());
             let mut frame = Vec::new();
             frame::encode(&mut frame, FrameKind::Data, self.id, piece);
-            self.send(frame)?;
+            self.shared.send(&frame)?;
         }
         Ok(None)
     }
 
     /// The upload is complete.
     pub(crate) fn end_upload(&self) -> Result<()> {
-        self.send(frame::header(FrameKind::End, self.id, 0).to_vec())
+        self.shared.send(&frame::header(FrameKind::End, self.id, 0))
     }
 }
 
@@ -258,39 +328,25 @@ impl Drop for Call {
             return;
         }
         self.shared.lock().calls.remove(&self.id);
-        let _ = self.out.send(frame::header(FrameKind::Cancel, self.id, 0).to_vec());
+        let _ = self.shared.send(&frame::header(FrameKind::Cancel, self.id, 0));
     }
 }
 
-async fn write_frames(
-    mut stream: Box<dyn tokio::io::AsyncWrite + Send + Unpin>,
-    mut frames: mpsc::UnboundedReceiver<Vec<u8>>,
-    shared: Arc<Shared>,
-) {
-    while let Some(mut bytes) = frames.recv().await {
-        // Small frames that wait go together.
-        while bytes.len() < 64 << 10
-            && let Ok(more) = frames.try_recv()
-        {
-            bytes.extend_from_slice(&more);
-        }
-        let sent = async {
-            stream.write_all(&bytes).await?;
-            stream.flush().await
-        };
-        if let Err(error) = sent.await {
+/// Sends what could not be sent at once, as the stream gets room for it.
+async fn write_left_over(shared: Arc<Shared>) {
+    loop {
+        shared.left_over.notified().await;
+        let push = |cx: &mut Context<'_>| shared.out.lock().unwrap_or_else(PoisonError::into_inner).push(cx);
+        if let Err(error) = std::future::poll_fn(push).await {
             return shared.end(error.to_string());
         }
     }
-    let _ = stream.shutdown().await;
 }
 
 async fn read_frames(
     mut stream: Box<dyn tokio::io::AsyncRead + Send + Unpin>,
     mut decoder: Decoder,
     shared: Arc<Shared>,
-    // Keeps the writer alive for as long as there is something to read.
-    _out: mpsc::UnboundedSender<Vec<u8>>,
 ) {
     let why = loop {
         if let Err(why) = dispatch(&mut decoder, &shared) {

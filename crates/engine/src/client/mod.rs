@@ -446,9 +446,8 @@ pub fn new_process_id() -> ProcessId {
         let mixed = (now.as_nanos() as u64).rotate_left(20) ^ u64::from(std::process::id()) << 40;
         bytes = mixed.to_le_bytes();
     }
-    let hex: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
-    let text = format!("proc_{hex}");
-    ProcessId::new(text).unwrap_or_else(|_| unreachable!("hex digits make a valid id"))
+    ProcessId::new(format!("proc_{:016x}", u64::from_be_bytes(bytes)))
+        .unwrap_or_else(|_| unreachable!("hex digits make a valid id"))
 }
 
 /// Hands a call's output to the sink, and counts it, until the response.

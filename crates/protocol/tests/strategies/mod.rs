@@ -180,6 +180,7 @@ fn status() -> impl Strategy<Value = Status> {
                 kill,
                 shell_restarted,
                 state_lost,
+                waiting_for: None,
                 title,
             }
         },

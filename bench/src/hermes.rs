@@ -1,0 +1,87 @@
+//! A peer's side: Hermes Agent's own local environment, in a Python process that lives as long as the benchmark.
+//!
+//! It is what `pip install hermes-agent` gives; nothing of it is part of this project.
+
+use std::error::Error;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+/// Takes a command a line, answers with nanoseconds and exit code. The time is taken next to the call, so that this
+/// pipe costs Hermes nothing.
+const SCRIPT: &str = r#"
+import os, sys, time
+answers = os.fdopen(os.dup(1), "w", buffering=1)
+os.dup2(2, 1)
+from tools.environments.local import LocalEnvironment
+env = LocalEnvironment(cwd=os.environ["HERMES_HOME"], timeout=60)
+env.execute("true")
+print("ready", file=answers)
+for line in sys.stdin:
+    begin = time.perf_counter_ns()
+    result = env.execute(line.rstrip("\n"))
+    print(time.perf_counter_ns() - begin, result["returncode"], file=answers)
+"#;
+
+/// The Python process.
+#[derive(Debug)]
+pub struct Hermes {
+    child: Child,
+    stdin: ChildStdin,
+    answers: BufReader<ChildStdout>,
+    _home: tempfile::TempDir,
+}
+
+impl Hermes {
+    /// Starts it with a Python in which `hermes-agent` is installed.
+    ///
+    /// # Errors
+    /// It is not installed there.
+    pub fn start(python: &Path) -> Result<Self> {
+        let home = tempfile::tempdir()?;
+        let mut child = Command::new(python)
+            .args(["-c", SCRIPT])
+            .env("HERMES_HOME", home.path())
+            .env("HERMES_DISABLE_LAZY_INSTALLS", "1")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|e| format!("{}: {e}", python.display()))?;
+        let stdin = child.stdin.take().ok_or("no stdin")?;
+        let answers = BufReader::new(child.stdout.take().ok_or("no stdout")?);
+        let mut hermes = Self { child, stdin, answers, _home: home };
+        if hermes.line()? != "ready" {
+            return Err(format!("{} has no hermes-agent: pip install hermes-agent", python.display()).into());
+        }
+        Ok(hermes)
+    }
+
+    fn line(&mut self) -> Result<String> {
+        let mut line = String::new();
+        self.answers.read_line(&mut line)?;
+        Ok(line.trim_end().to_owned())
+    }
+
+    /// One command that must succeed.
+    ///
+    /// # Errors
+    /// It failed.
+    pub fn run(&mut self, command: &str) -> Result<Duration> {
+        writeln!(self.stdin, "{command}")?;
+        let line = self.line()?;
+        match line.split_once(' ') {
+            Some((time, "0")) => Ok(Duration::from_nanos(time.parse()?)),
+            _ => Err(format!("hermes: {command}: {line:?}").into()),
+        }
+    }
+}
+
+impl Drop for Hermes {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
