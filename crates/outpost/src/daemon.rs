@@ -291,6 +291,9 @@ impl Daemon {
             Alarm::Timeout(key) => self.time_is_up(key),
             Alarm::ShellStart(key) => self.shell_start_is_late(key),
             Alarm::Watchdog(key) => self.watch_shell(key),
+            Alarm::Signal { process, signal, looks, reached } => {
+                self.signal_latecomers(process, signal, looks, reached);
+            }
             Alarm::Lease => self.check_lease(),
         }
     }

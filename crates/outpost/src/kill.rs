@@ -24,6 +24,7 @@ use rustix::process::{Pid, PidfdFlags, Resource, Rlimit};
 use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::{Receiver, Sender};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// The signal on which a session's shell ends its command with status 137, keeping its state.
@@ -274,6 +275,11 @@ struct Table {
 }
 
 impl Table {
+    fn of(target: &Target) -> Self {
+        let job = Job { target: target.clone(), seen: HashMap::new(), phase: Phase::Grace(Instant::now()) };
+        Self::read(std::slice::from_ref(&job))
+    }
+
     fn read(jobs: &[Job]) -> Self {
         let tagged = jobs.iter().any(|j| j.target.tag.is_some());
         let oldest = jobs.iter().map(|j| j.target.since).min().unwrap_or(0);
@@ -354,13 +360,32 @@ pub(crate) fn ticks_now() -> u64 {
     now.tv_sec.cast_unsigned() * per_second + now.tv_nsec.cast_unsigned() * per_second / 1_000_000_000
 }
 
-/// Sends a signal to what runs in a command, once. For a session command the shell is spared.
-pub(crate) fn signal_members(target: &Target, signal: i32) -> u32 {
-    let job = Job { target: target.clone(), seen: HashMap::new(), phase: Phase::Grace(Instant::now()) };
-    let table = Table::read(std::slice::from_ref(&job));
+/// Whom a signal has reached, and what program it was then.
+pub(crate) type Reached = HashMap<u32, Option<PathBuf>>;
+
+/// Sends a signal to everything that belongs to the target, without the shell of a session.
+pub(crate) fn signal_members(target: &Target, signal: i32) -> Reached {
+    let table = Table::of(target);
     let members = table.members(target);
     signal_all(&members, signal, &mut Vec::new());
-    members.len() as u32
+    members.iter().map(|entry| (entry.pid, program(entry.pid))).collect()
+}
+
+/// Sends it to those children of a session's shell whom it has not reached: who was not there yet, or was still a
+/// copy of the shell, whose traps swallowed it.
+pub(crate) fn signal_latecomers(target: &Target, signal: i32, reached: &mut Reached) {
+    let table = Table::of(target);
+    let children = table.children.get(&target.root).map(Vec::as_slice).unwrap_or_default();
+    let mut late = table.members(target);
+    late.retain(|entry| {
+        children.contains(&entry.pid)
+            && reached.insert(entry.pid, program(entry.pid)) != Some(program(entry.pid))
+    });
+    signal_all(&late, signal, &mut Vec::new());
+}
+
+fn program(pid: u32) -> Option<PathBuf> {
+    std::fs::read_link(format!("/proc/{pid}/exe")).ok()
 }
 
 /// Is anything alive that the outpost started, besides these processes?

@@ -54,7 +54,7 @@ impl Token {
 }
 
 /// What a deadline is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Alarm {
     /// A process's time is up.
     Timeout(u32),
@@ -62,6 +62,8 @@ pub(crate) enum Alarm {
     ShellStart(u32),
     /// Is the shell that runs this process still on its way?
     Watchdog(u32),
+    /// Is there somebody in this process whom a signal came too early for?
+    Signal { process: u32, signal: i32, looks: u8, reached: crate::kill::Reached },
     /// Has the lease run out?
     Lease,
 }

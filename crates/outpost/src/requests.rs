@@ -5,12 +5,13 @@ use crate::daemon::Daemon;
 use crate::kill::{self, SHELL_INT, SHELL_TERM};
 use crate::log::Cursor;
 use crate::process::Process;
+use crate::reactor::Alarm;
 use crate::sys;
 use farshell_protocol::message::Info;
 use farshell_protocol::process::{Attach, Kill, Killed, Size, Start, State, View, What};
 use farshell_protocol::{ErrorKind, Failure, ProcessId, Reply, Request};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Most bytes of a log in one answer.
 const MOST_LOG: u32 = 1 << 20;
@@ -20,6 +21,10 @@ const MOST_INPUT: usize = 1 << 20;
 pub(crate) fn not_found(id: &ProcessId) -> Failure {
     Failure::new(ErrorKind::NotFound, format!("no process {id} is known here"))
 }
+
+/// How often those are looked for whom a signal came too early for, and the pause between two looks.
+const LOOKS: u8 = 12;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 
 impl Daemon {
     pub(crate) fn request(&mut self, conn: u32, call: u32, request: Request) {
@@ -226,8 +231,28 @@ impl Daemon {
             _ => {}
         }
         let target = self.target(process, libc::SIGTERM, Duration::ZERO);
-        kill::signal_members(&target, signal);
+        let reached = kill::signal_members(&target, signal);
+        if matches!(signal, libc::SIGINT | libc::SIGTERM | libc::SIGKILL | libc::SIGHUP | libc::SIGQUIT) {
+            let key = process.key;
+            self.look_for_latecomers(key, signal, LOOKS, reached);
+        }
         Ok(())
+    }
+
+    /// A shell that was about to start somebody when the signal came acts on it only when that one has ended. So
+    /// for a moment whom it starts is told too.
+    fn look_for_latecomers(&mut self, process: u32, signal: i32, looks: u8, reached: kill::Reached) {
+        if looks > 0 {
+            let alarm = Alarm::Signal { process, signal, looks: looks - 1, reached };
+            self.reactor.alarm(Instant::now() + BETWEEN_LOOKS, alarm);
+        }
+    }
+
+    pub(crate) fn signal_latecomers(&mut self, key: u32, signal: i32, looks: u8, mut reached: kill::Reached) {
+        let Some(process) = self.procs.get(&key).filter(|p| !p.ended() && p.end_held.is_none()) else { return };
+        let target = self.target(process, libc::SIGTERM, Duration::ZERO);
+        kill::signal_latecomers(&target, signal, &mut reached);
+        self.look_for_latecomers(key, signal, looks, reached);
     }
 
     fn kill(&mut self, conn: u32, call: u32, kill: &Kill) -> Option<Result<Reply, Failure>> {

@@ -36,7 +36,8 @@ cases! {
         a_timeout_that_is_not_reached,
         kill_of_what_has_ended_finds_its_daemons,
         an_exec_in_the_shell_is_killed_too,
-        a_plain_command_is_never_run_twice;
+        a_plain_command_is_never_run_twice,
+        an_interrupt_that_comes_early_is_not_lost;
 }
 
 /// What the command itself said. The shell reports a program that a signal ended in words of its own, as it does on
@@ -354,5 +355,27 @@ async fn a_plain_command_is_never_run_twice(env: &Env) -> Done {
     env.run("./ends").await?;
     env.says("cat waits.runs kills.runs ends.runs", "x\nx\nx\n").await?;
     check_eq!(env.naps().await?, 0, "processes left");
+    Ok(())
+}
+
+async fn an_interrupt_that_comes_early_is_not_lost(env: &Env) -> Done {
+    for _ in 0..15 {
+        let options = env.command(env.nap(1));
+        let early = async {
+            loop {
+                match env.outpost().signal(options.id.clone(), 2).await {
+                    // Not there yet.
+                    Err(error) if matches!(error.kind, Kind::NotFound | Kind::Invalid) => {
+                        tokio::task::yield_now().await;
+                    }
+                    other => return Ok::<_, Failure>(other?),
+                }
+            }
+        };
+        let (ran, ()) = tokio::try_join!(env.run_with(&options), early)?;
+        check_eq!(ran.code(), 130, "the command");
+        check!(ran.took < PROMPT, "it was interrupted, after {:?}", ran.took);
+        env.await_naps(0).await?;
+    }
     Ok(())
 }
