@@ -6,7 +6,7 @@ use clap::Parser;
 use farshell_bench::hermes::Hermes;
 use farshell_bench::limits::{self, Shell};
 use farshell_bench::ours::Ours;
-use farshell_bench::program::Program;
+use farshell_bench::program::{Api, Program};
 use farshell_bench::stats::{Bench, Column, Metric, Plan, Weight, on};
 use farshell_protocol::session::Mode;
 use std::cell::RefCell;
@@ -53,6 +53,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let one_shot = runtime.block_on(Ours::open("one-shot", Mode::OneShot))?;
     let hermes = args.hermes.as_deref().map(Hermes::start).transpose()?.map(RefCell::new);
     let program = Program::beside_this()?;
+    let api = match &program {
+        Some(program) => Some(runtime.block_on(Api::of(program))?),
+        None => None,
+    };
     let mut bench = Bench::default();
     commands(&mut bench, &runtime, scratch.command.path(), &live, &one_shot, hermes.as_ref())?;
     if let Some(program) = &program {
@@ -60,6 +64,13 @@ fn main() -> Result<(), Box<dyn Error>> {
             .group(Weight::Light, vec![Metric::time("farshell run true, process")])
             .case(Column::Limit, || Ok(vec![limits::fresh_shell("true")?]))
             .case(Column::Ours, || Ok(vec![program.run("true")?]));
+    }
+    if let Some(api) = &api {
+        // What the server adds: here the limit is the library itself.
+        bench
+            .group(Weight::Light, vec![Metric::time("builtin through the server")])
+            .case(Column::Limit, on(&runtime, async || Ok(vec![live.run("true").await?])))
+            .case(Column::Ours, on(&runtime, async || Ok(vec![api.run("true").await?])));
     }
     processes(&mut bench, &runtime, args.processes, &live);
     output(&mut bench, &runtime, args.bytes, &live);

@@ -1,5 +1,7 @@
-//! The whole program: `farshell run` as a process of its own, with a home of its own.
+//! The whole program, with a home of its own: `farshell run` as a process, and the API of its server.
 
+use farshell_api::run::{RunRequest, StartRequest};
+use farshell_client::Client;
 use std::error::Error;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -25,6 +27,8 @@ impl Program {
             return Ok(None);
         }
         let program = Self { path, home: tempfile::tempdir()? };
+        // As the library's sessions are.
+        std::fs::write(program.home.path().join("config.yaml"), "terminal:\n  persistent_shell: true\n")?;
         program.run("true")?;
         Ok(Some(program))
     }
@@ -44,6 +48,33 @@ impl Program {
         let status = self.command(&["run", command]).status()?;
         let took = start.elapsed();
         if status.success() { Ok(took) } else { Err(format!("farshell run {command}: {status}").into()) }
+    }
+}
+
+/// A connection to the program's server.
+#[derive(Debug)]
+pub struct Api(Client);
+
+impl Api {
+    /// # Errors
+    /// It does not answer.
+    pub async fn of(program: &Program) -> Result<Self> {
+        let client = Client::connect(program.home.path()).await.map_err(|e| e.message)?;
+        let api = Self(client);
+        api.run("true").await?;
+        Ok(api)
+    }
+
+    /// One command from request to result.
+    ///
+    /// # Errors
+    /// It failed.
+    pub async fn run(&self, command: &str) -> Result<Duration> {
+        let request = RunRequest { start: StartRequest::new(command), input: None, max_output: 1 << 10 };
+        let start = Instant::now();
+        let result = self.0.run(&request).await.map_err(|e| e.message)?;
+        let took = start.elapsed();
+        if result.exit_code == 0 { Ok(took) } else { Err(format!("{command}: {}", result.exit_code).into()) }
     }
 }
 

@@ -41,6 +41,10 @@ pub struct AttachTo {
     /// The environment it was started in. Not needed for background processes, which the server remembers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<Target>,
+    /// The outpost that [`ServerMessage::Opened`] named. If the environment has another one by now, the error is
+    /// `unknown_outcome`. So `not_found` means that the start never arrived, and that it may be sent again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instance: Option<String>,
     /// First byte of output (arrival order).
     #[serde(default)]
     pub from: u64,
@@ -59,31 +63,71 @@ pub struct AttachTo {
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum ServerMessage {
     /// The process is known; `state` says whether it runs or waits for its session. `stdin_taken` bytes of input
-    /// have been taken before.
-    Opened { process: Box<Process>, stdin_taken: u64 },
+    /// have been taken before. `instance` is the outpost that has it: to be given back in [`AttachTo::instance`].
+    Opened {
+        process: Box<Process>,
+        stdin_taken: u64,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        instance: Option<String>,
+    },
     /// Something takes long: a place is being made, an image pulled.
-    Progress { message: String },
+    Progress {
+        message: String,
+    },
     /// It waited for its session, and begins now.
-    Started { pid: u32 },
+    Started {
+        pid: u32,
+    },
     /// The log no longer has the bytes `from..to` (arrival order).
-    Gap { from: u64, to: u64 },
+    Gap {
+        from: u64,
+        to: u64,
+    },
     /// All input up to here was taken.
-    Stdin { taken: u64 },
+    Stdin {
+        taken: u64,
+    },
     /// Draw this: it makes an empty terminal look as the process's does. `offset` is where output goes on.
-    Screen { data: Text, offset: u64 },
-    Ended { process: Box<Process> },
+    Screen {
+        data: Text,
+        offset: u64,
+    },
+    Ended {
+        process: Box<Process>,
+    },
     /// The process goes on without this stream: its timeout made it a background process.
-    Detached { process: Box<Process>, reason: String },
-    Error { error: ApiError },
+    Detached {
+        process: Box<Process>,
+        reason: String,
+    },
+    /// What the client sent (`stdin`, `resize`, `signal` or `kill`) could not be done; the stream goes on. After
+    /// `stdin` was refused, more input is dropped: the process takes none.
+    Refused {
+        request: String,
+        error: ApiError,
+    },
+    Error {
+        error: ApiError,
+    },
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub enum ClientMessage {
     /// No more input.
-    Eof { offset: u64 },
-    Resize { size: Size },
-    Signal { signal: String },
-    /// Kills it with all that descends from it; the stream goes on to its end.
-    Kill,
+    Eof {
+        offset: u64,
+    },
+    Resize {
+        size: Size,
+    },
+    Signal {
+        signal: String,
+    },
+    /// Kills it with all that descends from it; the stream goes on to its end. `grace`: seconds between TERM and
+    /// KILL, the configured ones if absent.
+    Kill {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        grace: Option<f64>,
+    },
 }

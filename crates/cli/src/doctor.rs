@@ -4,6 +4,7 @@ use crate::args::DoctorArgs;
 use crate::load;
 use crate::output::{self, Outcome, Style, code};
 use crate::registry;
+use farshell_client::Client;
 use farshell_config::{BackendKind, Config, InvalidSettings, Resolved};
 use farshell_engine::Backend;
 use farshell_engine::backend::{Finding, Severity};
@@ -49,12 +50,43 @@ pub(crate) fn run(args: &DoctorArgs) -> Outcome {
             }
             (None, None) => false,
         };
+    let server = runtime.block_on(server(&config));
     if args.json {
-        output::print_json(&report_json(&config, &resolved, selected, &examined, serves))?;
+        output::print_json(&report_json(&config, &resolved, selected, &examined, serves, &server))?;
     } else {
-        output::print(&report_text(&config, &resolved, &examined, Style::stdout()))?;
+        output::print(&report_text(&config, &resolved, &examined, &server, Style::stdout()))?;
     }
     Ok(if serves { 0 } else { code::NO })
+}
+
+/// The server that runs now, in its own words; `null` if none does. None is started for this.
+async fn server(config: &Config) -> Value {
+    let asked = match Client::connect(config.home().root()).await {
+        Ok(client) => client.any_status().await,
+        Err(error) if error.kind == "not_found" => return Value::Null,
+        Err(error) => Err(error),
+    };
+    asked.unwrap_or_else(|error| output::error_json(&error))
+}
+
+/// The same as a line for people.
+fn server_finding(server: &Value) -> Finding {
+    let text = |name: &str| server.get(name).map(|v| v.as_str().map_or_else(|| v.to_string(), str::to_owned));
+    if let Some(error) = server.get("error") {
+        let field = |name: &str| error.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+        return Finding::problem(field("message"), field("hint"));
+    }
+    let (Some(pid), Some(version)) = (text("pid"), text("version")) else {
+        return Finding::good("none runs; the next command starts one");
+    };
+    let runs = format!("pid {pid}, release {version}");
+    match version == env!("CARGO_PKG_VERSION") {
+        true => Finding::good(runs),
+        false => Finding::warning(
+            format!("{runs}, and this program is release {}", env!("CARGO_PKG_VERSION")),
+            "`farshell server stop`; the next command starts a server of this release",
+        ),
+    }
 }
 
 async fn examine(kind: BackendKind, config: &Config) -> Vec<Finding> {
@@ -136,6 +168,7 @@ fn report_text(
     config: &Config,
     resolved: &Result<Resolved, InvalidSettings>,
     examined: &[Examined],
+    server: &Value,
     style: Style,
 ) -> String {
     let (problems, warnings) = settings_findings(resolved);
@@ -147,6 +180,8 @@ fn report_text(
             point(&mut text, &Finding { severity, what, hint: None }, style);
         }
     }
+    text.push_str(&format!("\n{}\n", style.bold("server")));
+    point(&mut text, &server_finding(server), style);
     for examined in examined {
         let verdict = if examined.usable() { style.green("usable") } else { style.red("not usable") };
         let selected = if examined.selected { " (selected)" } else { "" };
@@ -176,6 +211,7 @@ fn report_json(
     selected: Option<BackendKind>,
     examined: &[Examined],
     serves: bool,
+    server: &Value,
 ) -> Value {
     let (problems, warnings) = settings_findings(resolved);
     let paths = config.paths();
@@ -183,6 +219,7 @@ fn report_json(
         "usable": serves,
         "selected": selected.map(BackendKind::as_str),
         "settings": {"config": paths.config, "env": paths.env, "problems": problems, "warnings": warnings},
+        "server": server,
         "backends": examined.iter().map(|examined| json!({
             "name": examined.kind.as_str(),
             "selected": examined.selected,

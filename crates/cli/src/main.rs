@@ -2,23 +2,41 @@
 //!
 //! | file | question |
 //! |---|---|
-//! | `args.rs` | what was typed? |
-//! | `plan.rs`, `variables.rs` | what does it mean, with the settings? |
-//! | `load.rs` | what are the settings? |
-//! | `registry.rs` | which backends are there? |
-//! | `run/`, `config.rs`, `doctor.rs`, `env.rs` | the subcommands |
-//! | `output.rs` | how is it said? |
+//! | `args/` | what was typed? |
+//! | `reach.rs`, `ids.rs` | where is the server, and which process is meant? |
+//! | `run/`, `attach.rs`, `terminal/` | running a command; this terminal connected to that of a process |
+//! | `ps.rs`, `logs.rs`, `steer.rs` | processes |
+//! | `env.rs`, `events.rs`, `gc.rs` | environments, what happened, what was left behind |
+//! | `serve.rs`, `server.rs`, `registry.rs` | being the server, and with which backends; looking at it |
+//! | `config.rs`, `doctor.rs`, `load.rs` | settings |
+//! | `input.rs`, `writer.rs`, `signals.rs` | what comes in here, what goes out, and what interrupts |
+//! | `output.rs`, `table.rs`, `times.rs`, `progress.rs` | how is it said? |
 
 mod args;
+mod attach;
 mod config;
 mod doctor;
 mod env;
+mod events;
+mod gc;
+mod ids;
+mod input;
 mod load;
+mod logs;
 mod output;
-mod plan;
+mod progress;
+mod ps;
+mod reach;
 mod registry;
 mod run;
-mod variables;
+mod serve;
+mod server;
+mod signals;
+mod steer;
+mod table;
+mod terminal;
+mod times;
+mod writer;
 
 use args::{Cli, Command};
 use clap::{CommandFactory, Parser};
@@ -47,10 +65,22 @@ fn dispatch(cli: Cli) -> Outcome {
         return Ok(0);
     }
     match cli.command {
-        Some(Command::Run(args)) => run::run(args),
+        Some(Command::Run(args)) => run::run(&args),
+        Some(Command::Shell(args)) => attach::shell(&args),
+        Some(Command::Ps(args)) => ps::run(&args),
+        Some(Command::Logs(args)) => logs::run(&args),
+        Some(Command::Wait(args)) => steer::wait(&args),
+        Some(Command::Send(args)) => steer::send(&args),
+        Some(Command::Kill(args)) => steer::kill(&args),
+        Some(Command::Signal(args)) => steer::signal(&args),
+        Some(Command::Attach(args)) => attach::attach(&args),
+        Some(Command::Env(command)) => env::run(&command),
+        Some(Command::Events(args)) => events::run(&args),
+        Some(Command::Gc(args)) => gc::run(&args),
+        Some(Command::Serve(args)) => serve::run(&args),
+        Some(Command::Server(command)) => server::run(&command),
         Some(Command::Config(command)) => config::run(command),
         Some(Command::Doctor(args)) => doctor::run(&args),
-        Some(Command::Env(command)) => env::run(command),
         Some(Command::Completions { shell }) => completions(shell),
         None => {
             output::print(&Cli::command().render_help().to_string())?;
@@ -67,7 +97,7 @@ fn usage(error: &clap::Error) -> i32 {
     if !asked && run && words.iter().any(|word| word == "--json") {
         let text = error.render().to_string();
         let message = text.trim().trim_start_matches("error: ");
-        let failed = output::invalid("reading the command line", message);
+        let failed = output::api_error(output::invalid("reading the command line", message));
         return match output::print_json(&output::error_json(&failed)) {
             Ok(()) => code::FAILED,
             Err(_) => code::BROKEN_PIPE,

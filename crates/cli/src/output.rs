@@ -1,6 +1,8 @@
 //! What a person or a program is told: errors, notices, tables. Colours only where somebody looks at them.
 
+use farshell_api::ApiError;
 use farshell_engine::{Error, Kind, Retry};
+use serde::Serialize;
 use serde_json::{Value, json};
 use std::io::{self, IsTerminal, Write};
 
@@ -29,7 +31,7 @@ pub(crate) mod code {
 #[derive(Debug)]
 pub(crate) enum Stop {
     /// Something failed, and the reader is told.
-    Failed(Error),
+    Failed(Box<ApiError>),
     /// Nobody reads our output.
     BrokenPipe,
 }
@@ -38,7 +40,13 @@ pub(crate) type Outcome = Result<i32, Stop>;
 
 impl From<Error> for Stop {
     fn from(error: Error) -> Self {
-        Self::Failed(error)
+        Self::Failed(Box::new(api_error(error)))
+    }
+}
+
+impl From<ApiError> for Stop {
+    fn from(error: ApiError) -> Self {
+        Self::Failed(Box::new(error))
     }
 }
 
@@ -47,7 +55,7 @@ impl From<io::Error> for Stop {
     fn from(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Self::BrokenPipe,
-            _ => Self::Failed(Error::io("writing to standard output", error)),
+            _ => Error::io("writing to standard output", error).into(),
         }
     }
 }
@@ -65,6 +73,11 @@ impl Style {
 
     pub(crate) fn stderr() -> Self {
         Self { colours: io::stderr().is_terminal() && colours_wanted() }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn plain() -> Self {
+        Self { colours: false }
     }
 
     fn paint(self, escape: &str, text: &str) -> String {
@@ -99,7 +112,7 @@ fn colours_wanted() -> bool {
 }
 
 /// Tells a person what failed and what to do.
-pub(crate) fn print_error(error: &Error) {
+pub(crate) fn print_error(error: &ApiError) {
     let style = Style::stderr();
     let mut text = format!("{} {}: {}\n", style.red("farshell:"), error.operation, error.message);
     for line in error.hint.iter().flat_map(|hint| hint.lines()) {
@@ -110,19 +123,41 @@ pub(crate) fn print_error(error: &Error) {
 }
 
 /// The same for a program.
-pub(crate) fn error_json(error: &Error) -> Value {
+pub(crate) fn error_json(error: &ApiError) -> Value {
+    json!({"error": {
+        "kind": error.kind,
+        "operation": error.operation,
+        "message": error.message,
+        "hint": error.hint,
+        "retry": error.retry,
+    }})
+}
+
+/// An error of this process, in the words that the server's have too.
+pub(crate) fn api_error(error: Error) -> ApiError {
     let retry = match error.retry() {
         Retry::Never => "never",
         Retry::Safe => "safe",
         Retry::Unsafe => "unsafe",
     };
-    json!({"error": {
-        "kind": error.kind.name(),
-        "operation": error.operation,
-        "message": error.message,
-        "hint": error.hint,
-        "retry": retry,
-    }})
+    ApiError {
+        kind: error.kind.name().into(),
+        operation: error.operation,
+        message: error.message,
+        hint: error.hint,
+        retry: retry.into(),
+    }
+}
+
+/// Does what it is asked for, and tells a program about a failure in the way that it expects.
+pub(crate) fn told(json: bool, outcome: Outcome) -> Outcome {
+    match outcome {
+        Err(Stop::Failed(error)) if json => {
+            print_json(&error_json(&error))?;
+            Ok(code::FAILED)
+        }
+        other => other,
+    }
 }
 
 /// Tells a person at a terminal something that is no error. Programs find it in the JSON object. A line end at its
@@ -134,10 +169,24 @@ pub(crate) fn notice(text: &str) {
     }
 }
 
+/// Tells everybody something on standard error, in lines that end themselves.
+pub(crate) fn tell(text: &str) {
+    let _ = io::stderr().write_all(text.as_bytes());
+}
+
 /// Prints one JSON value: on one line for programs, indented for people.
-pub(crate) fn print_json(value: &Value) -> io::Result<()> {
-    let text = if io::stdout().is_terminal() { format!("{value:#}\n") } else { format!("{value}\n") };
-    print(&text)
+pub(crate) fn print_json(value: &impl Serialize) -> io::Result<()> {
+    let text = if io::stdout().is_terminal() {
+        serde_json::to_string_pretty(value)
+    } else {
+        serde_json::to_string(value)
+    };
+    print(&(text.map_err(io::Error::from)? + "\n"))
+}
+
+/// Prints one of many JSON values, always on one line.
+pub(crate) fn print_json_line(value: &impl Serialize) -> io::Result<()> {
+    print(&(serde_json::to_string(value).map_err(io::Error::from)? + "\n"))
 }
 
 /// Prints text that ends its own lines.
@@ -145,6 +194,29 @@ pub(crate) fn print(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
     out.flush()
+}
+
+/// `1 process`, `2 processes`.
+pub(crate) fn count(n: u32, what: &str) -> String {
+    match n {
+        1 => format!("1 {what}"),
+        n if what.ends_with('s') => format!("{n} {what}es"),
+        n => format!("{n} {what}s"),
+    }
+}
+
+/// Text from elsewhere, safe for a terminal: what could steer it is made visible.
+pub(crate) fn plain(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\n' => out.push('⏎'),
+            '\t' => out.push(' '),
+            c if c.is_control() => out.push('\u{fffd}'),
+            c => out.push(c),
+        }
+    }
+    out
 }
 
 /// What was typed makes no sense.

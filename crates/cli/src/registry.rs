@@ -1,17 +1,32 @@
-//! The backends of this build. A new one is a line in [`AVAILABLE`] and an arm in [`open`].
+//! The backends of this build. A new one is a line in [`AVAILABLE`] and an arm in [`Registry::open`].
 
 use farshell_config::{BackendKind, Settings, settings};
 use farshell_engine::{Backend, Error, Kind};
+use farshell_keeper::Backends;
 use std::path::Path;
+use std::sync::Arc;
 
 /// The backends that this build can serve.
 pub(crate) const AVAILABLE: &[BackendKind] = &[BackendKind::Local];
 
-/// The selected backend. There is no other one that could stand in for it.
-pub(crate) fn open(settings: &Settings, home: &Path) -> Result<Box<dyn Backend>, Error> {
-    match &settings.backend {
-        settings::Backend::Local(_) => Ok(Box::new(local(home))),
-        other => Err(not_in_this_build(other.kind())),
+/// What the server opens backends with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Registry;
+
+impl Backends for Registry {
+    fn open(&self, settings: &Settings, home: &Path) -> Result<Arc<dyn Backend>, Error> {
+        match &settings.backend {
+            settings::Backend::Local(_) => Ok(Arc::new(local(home))),
+            other => Err(not_in_this_build(other.kind())),
+        }
+    }
+
+    fn refuse(&self, kind: BackendKind) -> Option<Error> {
+        (!AVAILABLE.contains(&kind)).then(|| not_in_this_build(kind))
+    }
+
+    fn all(&self, home: &Path) -> Vec<Arc<dyn Backend>> {
+        vec![Arc::new(local(home))]
     }
 }
 

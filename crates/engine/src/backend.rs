@@ -4,7 +4,7 @@
 //! outpost inside it*. Shells, processes, logs, files and kills are the outpost's business and mean the same
 //! everywhere. A new backend is a crate with these two implementations.
 
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
 pub use farshell_protocol::TaskName;
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -31,6 +31,44 @@ pub trait Backend: Send + Sync + std::fmt::Debug {
 
     /// Can it serve here and now? Each finding says what is wrong and what to do.
     fn check(&self) -> BoxFuture<'_, Vec<Finding>>;
+
+    /// What it holds of ours, whether or not anybody remembers it. Nothing is started or changed.
+    ///
+    /// # Errors
+    /// It can't be asked.
+    fn survey(&self) -> BoxFuture<'_, Result<Vec<Found>>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
+    /// Ends and removes something that [`Backend::survey`] found. If it is gone already, that is no error.
+    ///
+    /// # Errors
+    /// It may still be there.
+    fn remove_found<'a>(&'a self, found: &'a Found) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let message = format!("backend {} has nothing of this name", self.name());
+            Err(Error::new(Kind::NotFound, format!("removing {}", found.name), message))
+        })
+    }
+}
+
+/// Something of ours that a backend holds: a place, or what is left of one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Unique within the backend.
+    pub name: String,
+    /// Where it is, exactly.
+    pub id: String,
+    /// The task whose place it is. Absent for what is left of a place that nobody can use again.
+    pub task: Option<TaskName>,
+    /// The home whose keeper made it.
+    pub owner: String,
+    /// What it was made from, where that was written on it.
+    pub spec_hash: Option<String>,
+    /// How long it has been there, where that can be told.
+    pub age: Option<std::time::Duration>,
+    /// Its outpost runs. One that does ends by itself when its lease is over.
+    pub alive: bool,
 }
 
 /// One provisioned place.

@@ -37,6 +37,22 @@ impl SessionDefaults {
     pub fn plain(mode: Mode) -> Self {
         Self { mode, env: Vec::new(), clear_env: false, cwd: None, init_files: Vec::new() }
     }
+
+    /// Opens a session that begins with these, unless it is open. True if this call opened it.
+    ///
+    /// # Errors
+    /// Its directory can't be entered, or the place has no shell.
+    pub async fn open(self, outpost: &Outpost, name: &SessionName) -> Result<bool> {
+        let Self { mode, env, clear_env, cwd, init_files } = self;
+        let open = OpenSession { name: name.clone(), mode, env, clear_env, cwd, init_files };
+        let info = outpost.open_session(open).await.map_err(|error| match error.kind {
+            Kind::NotFound | Kind::PermissionDenied | Kind::Invalid => {
+                error.with_hint("a session starts in the directory that the setting cwd names")
+            }
+            _ => error,
+        })?;
+        Ok(info.created)
+    }
 }
 
 /// One command, as a caller wants it run.
@@ -128,24 +144,7 @@ impl Environment {
     /// # Errors
     /// Its directory can't be entered, or the place has no shell.
     pub async fn ensure_session(&self, name: &SessionName) -> Result<bool> {
-        let info = self
-            .outpost
-            .open_session(OpenSession {
-                name: name.clone(),
-                mode: self.sessions.mode,
-                env: self.sessions.env.clone(),
-                clear_env: self.sessions.clear_env,
-                cwd: self.sessions.cwd.clone(),
-                init_files: self.sessions.init_files.clone(),
-            })
-            .await
-            .map_err(|error| match error.kind {
-                Kind::NotFound | Kind::PermissionDenied | Kind::Invalid => {
-                    error.with_hint("a session starts in the directory that the setting cwd names")
-                }
-                _ => error,
-            })?;
-        Ok(info.created)
+        self.sessions.clone().open(&self.outpost, name).await
     }
 
     /// Runs a command in a session and follows it to its end. The session is opened on first use; the way of

@@ -2,9 +2,63 @@
 //!
 //! Everything that can be asked of Farshell goes through a [`Keeper`]: the HTTP API, the agent's tools and the
 //! tests are callers of the same methods. Its types are those of the API.
+//!
+//! # The way of a command
+//! 1. The request is checked, the settings of its caller are read (`resolve`), and with them the environment is
+//!    found that is meant.
+//! 2. The environment is entered, and made if it is not there (`environments`). While somebody is in it, it is
+//!    not put away (`slot`, `reaper`).
+//! 3. A foreground command runs under its caller's eyes and is recorded nowhere: its outpost knows it
+//!    (`foreground`). A background process is recorded before it is started, and its end is recorded once
+//!    (`background`).
+//!
+//! # After a crash
+//! The records say which environments there may be and which processes have not ended. Each environment is
+//! connected to again and asked (`recovery`). What can't be known is said to be lost.
+//!
+//! | module | question |
+//! |---|---|
+//! | `resolve`, `spec`, `sessions`, `variables` | what does a caller mean, and what counts for it? |
+//! | `request` | can it be done? |
+//! | `environments`, `slot`, `place` | where? |
+//! | `reaper`, `removal`, `gc` | when does that end? |
+//! | `foreground`, `promotion`, `background`, `watching`, `watch` | what runs? |
+//! | `processes`, `logs`, `screen`, `streams` | how is it seen and steered? |
+//! | `recovery`, `events` | what was, and what happened? |
+//! | `result`, `signals`, `alive`, `tasks` | tools |
 
+mod alive;
+mod background;
+mod environments;
+mod events;
+mod foreground;
+mod gc;
+mod logs;
+mod place;
+mod processes;
+mod promotion;
+mod reaper;
+mod recovery;
+mod removal;
+mod request;
+mod resolve;
+mod result;
+mod screen;
+mod sessions;
+mod signals;
+mod slot;
+mod spec;
+mod streams;
+mod tasks;
+mod variables;
+mod watch;
+mod watching;
+
+use alive::Alive;
+use background::Unfinished;
+use environments::Environments;
 use farshell_api::environment::{Environment, GcRequest, GcResult, RemoveRequest, RemoveResult};
-use farshell_api::event::{AckRequest, EventList, EventQuery};
+use farshell_api::event::{AckRequest, EventKind, EventList, EventQuery};
 use farshell_api::process::{
     KillRequest, KillResult, LogPiece, LogQuery, Process, ProcessQuery, Screen, SignalRequest, StdinRequest,
     StdinResult, WaitRequest,
@@ -12,12 +66,24 @@ use farshell_api::process::{
 use farshell_api::run::{RunRequest, RunResult, Size, StartRequest};
 use farshell_api::server::Counts;
 use farshell_api::stream::Open;
-use farshell_config::Settings;
-use farshell_engine::capture::Sink;
-use farshell_engine::{Backend, Error, Kind, Result};
+use farshell_api::{ApiError, Millis};
+use farshell_config::{BackendKind, Settings};
+use farshell_engine::{Backend, Error, Kind, Result, Retry};
+use farshell_store::Store;
+use foreground::Recent;
+use processes::{Known, Reached};
+use request::{Plan, Way};
+use resolve::{Resolver, World};
+use serde_json::json;
+use slot::Common;
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use streams::Work;
+use tokio::sync::watch as signal;
+
+pub use result::run_result;
 
 /// The backends of this build.
 pub trait Backends: Send + Sync + std::fmt::Debug {
@@ -26,6 +92,12 @@ pub trait Backends: Send + Sync + std::fmt::Debug {
     /// # Errors
     /// It is not part of this build.
     fn open(&self, settings: &Settings, home: &Path) -> Result<Arc<dyn Backend>>;
+
+    /// Why a backend that has a name can't be had, asked before its settings are judged. `None` if it can.
+    fn refuse(&self, kind: BackendKind) -> Option<Error> {
+        let _ = kind;
+        None
+    }
 
     /// All of them that can be asked for what they hold without being selected, for the reaper and `gc`.
     fn all(&self, home: &Path) -> Vec<Arc<dyn Backend>>;
@@ -42,7 +114,21 @@ pub struct Options {
 /// Owner of all environments of one home.
 #[derive(Clone, Debug)]
 pub struct Keeper {
-    _inner: Arc<()>,
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    common: Arc<Common>,
+    resolver: Arc<Resolver>,
+    environments: Arc<Environments>,
+    /// Background processes whose end is not recorded.
+    unfinished: Mutex<HashMap<String, Arc<Unfinished>>>,
+    recent: Mutex<Recent>,
+    /// Who sends input to which process, one at a time.
+    turns: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
+    breaker: watch::Breaker,
+    warnings: Vec<String>,
 }
 
 /// How a stream came to its end.
@@ -59,16 +145,84 @@ pub struct Stream {
     /// As it was when the stream was opened. One that the stream starts has not begun yet.
     pub process: Process,
     pub stdin_taken: u64,
+    /// The outpost that has it, see [`farshell_api::stream::AttachTo::instance`].
+    pub instance: Option<String>,
     /// Asked for with `screen`: what to draw, and where output goes on.
     pub screen: Option<(Vec<u8>, u64)>,
+    inner: Arc<Inner>,
+    work: Work,
+    over: signal::Sender<bool>,
 }
 
 /// What can be done to a process while its stream is followed.
 #[derive(Clone, Debug)]
-pub struct Control {}
+pub struct Control {
+    inner: Arc<Inner>,
+    /// Absent if there is nothing left to be steered.
+    to: Option<Box<(Reached, Known)>>,
+    over: signal::Receiver<bool>,
+}
 
-fn not_yet() -> Error {
-    Error::new(Kind::Unavailable, "keeping", "not built yet")
+/// Milliseconds since the epoch.
+fn now() -> Millis {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn closed() -> Error {
+    Error::new(Kind::Unavailable, "keeping environments", "the server is ending")
+        .with_hint("call again: that starts another one")
+}
+
+/// An error of the store, in the engine's words.
+fn from_store(error: farshell_store::Error) -> Error {
+    use farshell_store::Kind as Stored;
+    let kind = match error.kind {
+        Stored::Full => Kind::Exhausted,
+        Stored::Locked => Kind::Busy,
+        Stored::Readonly => Kind::PermissionDenied,
+        Stored::Newer | Stored::Closed => Kind::Unavailable,
+        Stored::Invalid => Kind::Invalid,
+        Stored::NotFound => Kind::NotFound,
+        Stored::AlreadyExists => Kind::AlreadyExists,
+        Stored::Corrupt | Stored::Io => Kind::System,
+    };
+    let engine = Error::new(kind, error.operation.clone(), error.message.clone());
+    let engine = match &error.hint {
+        Some(hint) => engine.with_hint(hint.clone()),
+        None => engine,
+    };
+    engine.with_source(error)
+}
+
+/// An error in the API's words.
+fn api_error(error: &Error) -> ApiError {
+    ApiError {
+        kind: error.kind.name().to_owned(),
+        operation: error.operation.clone(),
+        message: error.message.clone(),
+        hint: error.hint.clone(),
+        retry: match error.retry() {
+            Retry::Never => "never",
+            Retry::Safe => "safe",
+            Retry::Unsafe => "unsafe",
+        }
+        .to_owned(),
+    }
+}
+
+impl Inner {
+    fn unfinished(&self) -> MutexGuard<'_, HashMap<String, Arc<Unfinished>>> {
+        self.unfinished.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn recent(&self) -> MutexGuard<'_, Recent> {
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn turns(&self) -> MutexGuard<'_, HashMap<String, Arc<tokio::sync::Mutex<()>>>> {
+        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Keeper {
@@ -77,135 +231,210 @@ impl Keeper {
     ///
     /// # Errors
     /// The state can't be opened.
-    pub async fn open(_options: Options) -> Result<Self> {
-        Err(not_yet())
+    pub async fn open(options: Options) -> Result<Self> {
+        let dir = options.home.join("farshell");
+        make_private(&dir)?;
+        let (store, warnings) = Store::open(&dir).await.map_err(from_store)?;
+        let common = Arc::new(Common {
+            store,
+            alive: Alive::new(),
+            timer: Default::default(),
+            tasks: tasks::Tasks::new(),
+        });
+        let resolver = Arc::new(Resolver::new(options.backends, World::of_this_process(options.home)));
+        let environments = Arc::new(Environments::new(Arc::clone(&common), Arc::clone(&resolver)));
+        let inner = Arc::new(Inner {
+            common,
+            resolver,
+            environments,
+            unfinished: Mutex::default(),
+            recent: Mutex::default(),
+            turns: Mutex::default(),
+            breaker: watch::Breaker::default(),
+            warnings,
+        });
+        let started = events::event(
+            EventKind::ServerStarted,
+            json!({ "pid": std::process::id(), "version": env!("CARGO_PKG_VERSION") }),
+        );
+        inner.common.store.append(started).await.map_err(from_store)?;
+        inner.recover().await?;
+        inner.common.tasks.spawn(reaper::run(Arc::clone(&inner.environments)));
+        let sweeping = Arc::clone(&inner);
+        inner.common.tasks.spawn(async move { sweeping.sweep().await });
+        Ok(Self { inner })
     }
 
     /// What a person should know since the start: a database that was moved aside, say.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
-        Vec::new()
+        self.inner.warnings.clone()
     }
 
-    /// A foreground command, to its end.
-    pub async fn run(&self, _request: RunRequest) -> Result<RunResult> {
-        Err(not_yet())
+    /// Work that goes on if its caller goes away.
+    async fn detached<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        let call = self.inner.common.alive.token();
+        let done = self.inner.common.tasks.spawn(async move {
+            let _call = call;
+            work.await
+        });
+        match done.await {
+            Ok(Some(done)) => done,
+            Ok(None) => Err(closed()),
+            Err(error) => Err(Error::new(Kind::System, "serving a call", error.to_string())),
+        }
+    }
+
+    /// A foreground command, to its end. If this is dropped, the command goes on.
+    pub async fn run(&self, request: RunRequest) -> Result<RunResult> {
+        let inner = Arc::clone(&self.inner);
+        self.detached(async move { inner.run(request).await }).await
     }
 
     /// A background process: returns when it is recorded and started.
-    pub async fn start(&self, _request: StartRequest) -> Result<Process> {
-        Err(not_yet())
+    pub async fn start(&self, request: StartRequest) -> Result<Process> {
+        let inner = Arc::clone(&self.inner);
+        let plan = Plan::new(request, Way::Background)?;
+        self.detached(async move { inner.start_background(plan, &|_| {}).await }).await
     }
 
     /// Opens a stream. `progress` is told what takes long.
-    pub async fn stream(&self, _open: Open, _progress: &(dyn Fn(&str) + Send + Sync)) -> Result<Stream> {
-        Err(not_yet())
+    pub async fn stream(&self, open: Open, progress: &(dyn Fn(&str) + Send + Sync)) -> Result<Stream> {
+        let _call = self.inner.common.alive.token();
+        self.inner.stream(open, progress).await
     }
 
-    pub async fn process(&self, _id: &str) -> Result<Process> {
-        Err(not_yet())
+    pub async fn process(&self, id: &str) -> Result<Process> {
+        let _call = self.inner.common.alive.token();
+        self.inner.process(id).await
     }
 
-    pub async fn processes(&self, _query: ProcessQuery) -> Result<Vec<Process>> {
-        Err(not_yet())
+    pub async fn processes(&self, query: ProcessQuery) -> Result<Vec<Process>> {
+        let _call = self.inner.common.alive.token();
+        self.inner.processes(query).await
     }
 
-    pub async fn log(&self, _id: &str, _query: LogQuery) -> Result<LogPiece> {
-        Err(not_yet())
+    pub async fn log(&self, id: &str, query: LogQuery) -> Result<LogPiece> {
+        let _call = self.inner.common.alive.token();
+        self.inner.log(id, query).await
     }
 
-    pub async fn wait(&self, _id: &str, _request: WaitRequest) -> Result<Process> {
-        Err(not_yet())
+    /// Returns when the process has ended or the time is up; the answer's state says which.
+    pub async fn wait(&self, id: &str, request: WaitRequest) -> Result<Process> {
+        let _call = self.inner.common.alive.token();
+        self.inner.wait(id, request).await
     }
 
-    pub async fn stdin(&self, _id: &str, _request: StdinRequest) -> Result<StdinResult> {
-        Err(not_yet())
+    pub async fn stdin(&self, id: &str, request: StdinRequest) -> Result<StdinResult> {
+        let _call = self.inner.common.alive.token();
+        self.inner.stdin(id, request).await
     }
 
-    pub async fn kill(&self, _id: &str, _request: KillRequest) -> Result<KillResult> {
-        Err(not_yet())
+    pub async fn kill(&self, id: &str, request: KillRequest) -> Result<KillResult> {
+        let _call = self.inner.common.alive.token();
+        self.inner.kill(id, request).await
     }
 
-    pub async fn signal(&self, _id: &str, _request: SignalRequest) -> Result<()> {
-        Err(not_yet())
+    pub async fn signal(&self, id: &str, request: SignalRequest) -> Result<()> {
+        let _call = self.inner.common.alive.token();
+        self.inner.signal(id, &request.signal).await
     }
 
-    pub async fn resize(&self, _id: &str, _size: Size) -> Result<()> {
-        Err(not_yet())
+    pub async fn resize(&self, id: &str, size: Size) -> Result<()> {
+        let _call = self.inner.common.alive.token();
+        self.inner.resize(id, size).await
     }
 
-    pub async fn screen(&self, _id: &str) -> Result<Screen> {
-        Err(not_yet())
+    pub async fn screen(&self, id: &str) -> Result<Screen> {
+        let _call = self.inner.common.alive.token();
+        self.inner.screen(id).await
     }
 
     pub async fn environments(&self) -> Result<Vec<Environment>> {
-        Err(not_yet())
+        let recorded = |slot: &Arc<slot::Slot>| slot.lock().recorded;
+        Ok(self.inner.environments.slots().into_iter().filter(recorded).map(|slot| slot.shown()).collect())
     }
 
     /// By key or task.
-    pub async fn environment(&self, _name: &str) -> Result<Environment> {
-        Err(not_yet())
+    pub async fn environment(&self, name: &str) -> Result<Environment> {
+        Ok(self.inner.environments.named(name)?.shown())
     }
 
-    pub async fn remove(&self, _request: RemoveRequest) -> Result<RemoveResult> {
-        Err(not_yet())
+    pub async fn remove(&self, request: RemoveRequest) -> Result<RemoveResult> {
+        let inner = Arc::clone(&self.inner);
+        self.detached(async move { inner.remove(request).await }).await
     }
 
-    pub async fn gc(&self, _request: GcRequest) -> Result<GcResult> {
-        Err(not_yet())
+    pub async fn gc(&self, request: GcRequest) -> Result<GcResult> {
+        let inner = Arc::clone(&self.inner);
+        self.detached(async move { inner.gc(request).await }).await
     }
 
-    pub async fn events(&self, _query: EventQuery) -> Result<EventList> {
-        Err(not_yet())
+    pub async fn events(&self, query: EventQuery) -> Result<EventList> {
+        let _call = self.inner.common.alive.token();
+        self.inner.events(query).await
     }
 
-    pub async fn ack(&self, _request: AckRequest) -> Result<()> {
-        Err(not_yet())
+    pub async fn ack(&self, request: AckRequest) -> Result<()> {
+        let _call = self.inner.common.alive.token();
+        self.inner.ack(request).await
     }
 
     pub async fn counts(&self) -> Result<Counts> {
-        Err(not_yet())
+        let mut counts = Counts { last_event: self.inner.common.store.last_seq(), ..Counts::default() };
+        for slot in self.inner.environments.slots() {
+            let inner = slot.lock();
+            counts.environments += u32::from(!matches!(inner.phase, slot::Phase::Absent(_)));
+            counts.foreground += inner.foreground;
+        }
+        counts.background = u32::try_from(self.inner.unfinished().len()).unwrap_or(u32::MAX);
+        Ok(counts)
     }
 
     /// Returns when nothing has been alive for so long: no environment, no process, no call.
-    pub async fn idle_for(&self, _time: Duration) {
-        std::future::pending().await
+    pub async fn idle_for(&self, time: Duration) {
+        self.inner.common.alive.idle_for(time).await;
     }
 
     /// Lets go of everything in order: records are complete, environments live on (or are removed, if asked).
-    pub async fn close(&self, _remove_environments: bool) -> Result<()> {
-        Err(not_yet())
+    ///
+    /// # Errors
+    /// What could not be removed or written.
+    pub async fn close(&self, remove_environments: bool) -> Result<()> {
+        let inner = &self.inner;
+        let mut left = Vec::new();
+        if remove_environments {
+            let all = RemoveRequest { all: true, force: true, ..RemoveRequest::default() };
+            left = self.remove(all).await?.failed;
+        }
+        inner.common.tasks.close().await;
+        for slot in inner.environments.slots() {
+            let last_used_at = slot.live().map(|_| slot.lock().row.last_used_at);
+            if let Some(at) = last_used_at {
+                let _ = inner.common.store.touch(&slot.key, at).await;
+            }
+        }
+        let stopped = events::event(EventKind::ServerStopped, json!({ "pid": std::process::id() }));
+        let told = inner.common.store.append(stopped).await;
+        inner.common.store.close().await.map_err(from_store)?;
+        told.map_err(from_store)?;
+        match left.first() {
+            None => Ok(()),
+            Some(first) => {
+                let message = format!("{}: {}", first.key, first.error.message);
+                Err(Error::new(Kind::System, "removing environments", message))
+            }
+        }
     }
 }
 
-impl Stream {
-    /// To be used while [`Stream::follow`] runs.
-    #[must_use]
-    pub fn control(&self) -> Control {
-        Control {}
-    }
-
-    /// Starts the process if the stream was opened for that, and follows it to its end.
-    pub async fn follow(self, _sink: &mut dyn Sink) -> Result<StreamEnd> {
-        Err(not_yet())
-    }
-}
-
-impl Control {
-    /// Sends input at an offset; returns all that was taken so far.
-    pub async fn stdin(&self, _offset: u64, _bytes: Vec<u8>, _eof: bool) -> Result<u64> {
-        Err(not_yet())
-    }
-
-    pub async fn signal(&self, _signal: &str) -> Result<()> {
-        Err(not_yet())
-    }
-
-    pub async fn resize(&self, _size: Size) -> Result<()> {
-        Err(not_yet())
-    }
-
-    pub async fn kill(&self) -> Result<KillResult> {
-        Err(not_yet())
-    }
+fn make_private(dir: &Path) -> Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|e| {
+        Error::io(format!("making {}", dir.display()), e)
+            .with_hint("make its parent writable, or set HERMES_HOME to a directory that is")
+    })
 }

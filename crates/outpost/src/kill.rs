@@ -23,8 +23,8 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags, Resource, Rlimit};
 use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::mpsc::{Receiver, Sender};
 use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
 /// The signal on which a session's shell ends its command with status 137, keeping its state.

@@ -249,7 +249,9 @@ impl Daemon {
     }
 
     pub(crate) fn signal_latecomers(&mut self, key: u32, signal: i32, looks: u8, mut reached: kill::Reached) {
-        let Some(process) = self.procs.get(&key).filter(|p| !p.ended() && p.end_held.is_none()) else { return };
+        let Some(process) = self.procs.get(&key).filter(|p| !p.ended() && p.end_held.is_none()) else {
+            return;
+        };
         let target = self.target(process, libc::SIGTERM, Duration::ZERO);
         kill::signal_latecomers(&target, signal, &mut reached);
         self.look_for_latecomers(key, signal, looks, reached);

@@ -3,9 +3,12 @@
 use crate::config::Config;
 use crate::install::install;
 use crate::place::{LocalPlace, run_dir};
-use farshell_engine::backend::{Backend, BoxFuture, Capabilities, Finding, Place, Spec, Support};
+use crate::survey;
+use farshell_engine::backend::{Backend, BoxFuture, Capabilities, Finding, Found, Place, Spec, Support};
 use farshell_engine::{Error, Kind, Result};
+use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 
 /// This machine.
 #[derive(Clone, Debug)]
@@ -27,6 +30,7 @@ impl Local {
         })?;
         let program = install(&self.config.home, outpost)?;
         let dir = run_dir(&self.config.home, &spec.task);
+        survey::note_machine(&self.config.home);
         Ok(LocalPlace::new(program, dir, spec.lease))
     }
 }
@@ -50,6 +54,23 @@ impl Backend for Local {
 
     fn provision<'a>(&'a self, spec: &'a Spec) -> BoxFuture<'a, Result<Box<dyn Place>>> {
         Box::pin(async move { Ok(Box::new(self.place(spec)?) as Box<dyn Place>) })
+    }
+
+    fn survey(&self) -> BoxFuture<'_, Result<Vec<Found>>> {
+        Box::pin(survey::all(&self.config.home))
+    }
+
+    fn remove_found<'a>(&'a self, found: &'a Found) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            match survey::task_here(&found.name) {
+                // A new outpost finds what a killed one left, and ends it.
+                Some(task) => {
+                    let spec = Spec { task, lease: Duration::from_secs(60), settings: BTreeMap::new() };
+                    self.place(&spec)?.destroy().await
+                }
+                None => survey::remove_old(&self.config.home, &found.name),
+            }
+        })
     }
 
     fn check(&self) -> BoxFuture<'_, Vec<Finding>> {

@@ -7,6 +7,7 @@ mod backend;
 mod config;
 mod install;
 mod place;
+mod survey;
 
 pub use backend::Local;
 pub use config::Config;

@@ -21,11 +21,28 @@ const NEEDED: [&str; 8] = ["PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", 
 /// leads to a socket that nobody here listens on.
 #[must_use]
 pub fn run_dir(home: &Path, task: &TaskName) -> PathBuf {
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let digest = Sha256::digest(format!("{host}\n{}\nlocal", boot.trim()));
-    let place: String = digest[..4].iter().map(|b| format!("{b:02x}")).collect();
-    home.join("run").join(format!("{}-{place}", task.as_str()))
+    home.join("run").join(format!("{}-{}", task.as_str(), Machine::this().mark()))
+}
+
+/// A machine from one start to the next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Machine {
+    pub(crate) host: String,
+    pub(crate) boot: String,
+}
+
+impl Machine {
+    pub(crate) fn this() -> Self {
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        Self { host, boot: boot.trim().to_owned() }
+    }
+
+    /// What the names of its directories end with.
+    pub(crate) fn mark(&self) -> String {
+        let digest = Sha256::digest(format!("{}\n{}\nlocal", self.host, self.boot));
+        digest[..4].iter().map(|b| format!("{b:02x}")).collect()
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -40,7 +57,8 @@ impl LocalPlace {
         Self { program, dir, lease }
     }
 
-    async fn try_connect(&self) -> std::io::Result<UnixStream> {
+    /// Connects to an outpost that runs, and starts none.
+    pub(crate) async fn try_connect(&self) -> std::io::Result<UnixStream> {
         // By way of a descriptor, since a socket's address is shorter than a path can be.
         let flags = (rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::PATH).bits().cast_signed();
         let handle = std::fs::OpenOptions::new().read(true).custom_flags(flags).open(&self.dir)?;

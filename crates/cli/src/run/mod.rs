@@ -1,150 +1,142 @@
 //! `farshell run`: one command, followed to its end.
 //!
-//! 1. The plan says where, what and how ([`crate::plan`]).
-//! 2. A thread of its own waits for signals ([`interrupt`]), so that Ctrl-C works while our output is blocked.
-//! 3. Output goes to where it belongs ([`stream`]) or is collected for one object ([`report`]).
-//! 4. Input is sent as it arrives ([`input`]).
-//! 5. The end becomes an exit code ([`ending`]).
+//! 1. What was typed becomes a request ([`request`]).
+//! 2. The server starts the command; its output comes as it is printed, and goes to where it belongs or is
+//!    collected for one object ([`follow`]).
+//! 3. Signals that reach us are meant for the command.
+//! 4. The end becomes an exit code ([`ending`]).
 
 mod ending;
-mod input;
-mod interrupt;
-mod report;
-mod stream;
+mod follow;
+pub(crate) mod request;
 
 use crate::args::RunArgs;
-use crate::output::{self, Outcome, Stop, code, notice};
-use crate::plan::{Report, RunPlan};
-use farshell_engine::capture::{Capture, Sink};
-use farshell_engine::{Environment, Error, Kind};
-use farshell_protocol::ProcessId;
-use farshell_protocol::process::{State, Status};
-use interrupt::Interrupts;
-use std::time::Duration;
-use stream::{Broken, Streams};
+use crate::input::Source;
+use crate::output::{self, Outcome, Stop, code};
+use crate::signals::Interrupts;
+use crate::terminal::{self, End, Typist};
+use crate::{progress, reach};
+use farshell_api::ApiError;
+use farshell_api::process::Process;
+use farshell_api::run::StartRequest;
+use farshell_client::{Client, Streaming};
+use farshell_engine::capture::Capture;
+use follow::{Ended, Follow, Sink};
+use serde_json::Value;
 
-/// How long a command may wait for its session before a person is told why nothing happens.
-const TELL_QUEUED: Duration = Duration::from_millis(700);
+pub(crate) fn run(args: &RunArgs) -> Outcome {
+    output::told(args.json, run_request(args).map_err(named_as_typed))
+}
 
-pub(crate) fn run(args: RunArgs) -> Outcome {
-    let json = args.json;
-    match run_plan(args) {
-        Err(Stop::Failed(error)) if json => {
-            output::print_json(&output::error_json(&error))?;
-            Ok(code::FAILED)
+/// The server names the fields of a request; a person has typed options.
+fn named_as_typed(stop: Stop) -> Stop {
+    match stop {
+        Stop::Failed(mut error) if error.operation == "reading timeout" => {
+            error.operation = "reading --timeout".into();
+            Stop::Failed(error)
         }
         other => other,
     }
 }
 
-fn run_plan(args: RunArgs) -> Outcome {
-    let plan = RunPlan::new(args)?;
-    let input = plan.input.as_ref().map(input::Source::open).transpose()?;
-    let runtime = crate::runtime()?;
-    let interrupts =
-        Interrupts::listen(plan.environment.clone(), plan.options.id.clone(), plan.options.grace)?;
-    let outcome = runtime.block_on(follow(&plan, input, &interrupts));
-    // The outcome is settled, so a signal can't take it back.
-    interrupts.over();
-    outcome
+fn run_request(args: &RunArgs) -> Outcome {
+    let request = request::build(args)?;
+    let input = args.stdin.as_deref().map(Source::open).transpose()?;
+    crate::runtime()?.block_on(async {
+        if args.background {
+            return background(args, &request).await;
+        }
+        let mut interrupts = Interrupts::listen()?;
+        let client = tokio::select! {
+            client = reach::server() => client?,
+            // Nothing was sent yet.
+            _ = interrupts.next() => return Ok(interrupts.code()),
+        };
+        if args.pty && !args.json && input.is_none() && terminal::is_one() {
+            drop(interrupts);
+            let streaming = Streaming::start(&client, request);
+            let typist = Typist::Alone(streaming.control());
+            let end = terminal::follow(streaming, typist, None).await?;
+            if let End::Backgrounded { process, reason } = &end {
+                goes_on(process, reason, false);
+            }
+            return Ok(end.code());
+        }
+        foreground(args, client, request, input, interrupts).await
+    })
 }
 
-async fn follow(plan: &RunPlan, input: Option<input::Source>, interrupts: &Interrupts) -> Outcome {
-    let environment = &plan.environment;
-    let env = Environment::open(&*environment.backend, &environment.spec, plan.sessions.clone()).await?;
-    let id = &plan.options.id;
-    interrupts.ready()?;
-    match plan.report {
-        Report::Stream => {
-            let mut streams = Streams::open().map_err(|e| Error::io("opening standard output", e))?;
-            let broken = streams.trouble();
-            let ended = attended(&env, plan, input, &mut streams);
-            let status = tokio::select! {
-                // A reader who is gone counts first.
-                biased;
-                why = broken.wait() => return Err(given_up(&env, id, plan.options.grace, why).await),
-                ended = ended => ended,
-            };
-            let Some(status) = settle(status, interrupts)? else { return Ok(interrupts.code()) };
-            if let Some(why) = broken.take() {
-                return Err(given_up(&env, id, plan.options.grace, why).await);
-            }
-            ending::tell(&status, plan.options.timeout, streams.line_begun());
-            Ok(ending::code(&status, interrupts))
-        }
-        Report::Json { limit } => {
-            let mut capture = Capture::new(limit);
-            let ended = attended(&env, plan, input, &mut capture).await;
-            let Some(status) = settle(ended, interrupts)? else { return Ok(interrupts.code()) };
-            let code = ending::code(&status, interrupts);
-            output::print_json(&report::object(&env, &plan.options, &status, &capture, code))?;
+async fn background(args: &RunArgs, request: &StartRequest) -> Outcome {
+    let client = reach::server().await?;
+    let process = progress::during("starting", client.start(request)).await?;
+    if args.json {
+        output::print_json(&process)?;
+    } else {
+        output::print(&format!("{}\n", process.id))?;
+    }
+    Ok(0)
+}
+
+async fn foreground(
+    args: &RunArgs,
+    client: Client,
+    request: StartRequest,
+    input: Option<Source>,
+    interrupts: Interrupts,
+) -> Outcome {
+    let (session, timeout) = (request.session.clone(), request.timeout);
+    let sink = match args.json {
+        true => Sink::Capture(Box::new(Capture::new(args.max_output))),
+        false => Sink::streams(),
+    };
+    let mut follow = Follow::new(client, request, interrupts, sink);
+    let ended = follow.until_end(input).await?;
+    let interrupts = &follow.interrupts;
+    match (ended, &follow.sink) {
+        (Ended::Interrupted, _) => Ok(interrupts.code()),
+        (Ended::Process(process), Sink::Capture(capture)) => {
+            let code = ending::code(&process, interrupts);
+            output::print_json(&report(&process, &session, capture, false, code)?)?;
             Ok(code)
         }
-    }
-}
-
-/// A command that was interrupted before it began has no status, and that is no failure.
-fn settle(ended: Result<Status, Error>, interrupts: &Interrupts) -> Result<Option<Status>, Stop> {
-    match ended {
-        Ok(status) => Ok(Some(status)),
-        Err(error) if error.kind == Kind::NotStarted && interrupts.any() => Ok(None),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// Runs the command, feeds it, and tells a person if it has to wait.
-async fn attended(
-    env: &Environment,
-    plan: &RunPlan,
-    input: Option<input::Source>,
-    sink: &mut dyn Sink,
-) -> Result<Status, Error> {
-    let run = env.run(&plan.options, sink);
-    let id = &plan.options.id;
-    let feed = async {
-        if let Some(input) = input {
-            input.feed(env.outpost(), id).await?;
+        (Ended::Process(process), sink) => {
+            ending::tell(&process, timeout, sink.line_begun());
+            Ok(ending::code(&process, interrupts))
         }
-        Ok::<(), Error>(())
-    };
-    let watch = tell_queued(env, plan);
-    let (mut run, mut feed, mut watch) = (std::pin::pin!(run), std::pin::pin!(feed), std::pin::pin!(watch));
-    let (mut feeding, mut watching) = (true, true);
-    loop {
-        tokio::select! {
-            biased;
-            ended = &mut run => return ended,
-            fed = &mut feed, if feeding => {
-                feeding = false;
-                if let Err(error) = fed {
-                    // A command that got half of its input must not go on as if that were all.
-                    let _ = env.outpost().kill(vec![id.clone()], plan.options.grace).await;
-                    return Err(error);
-                }
-            }
-            () = &mut watch, if watching => watching = false,
+        (Ended::Detached(process, _), Sink::Capture(capture)) => {
+            output::print_json(&report(&process, &session, capture, true, code::TIMED_OUT)?)?;
+            Ok(code::TIMED_OUT)
+        }
+        (Ended::Detached(process, reason), sink) => {
+            goes_on(&process, &reason, sink.line_begun());
+            Ok(code::TIMED_OUT)
         }
     }
 }
 
-/// Says why nothing happens, if the session runs another command.
-async fn tell_queued(env: &Environment, plan: &RunPlan) {
-    tokio::time::sleep(TELL_QUEUED).await;
-    if let Ok(status) = env.outpost().status(plan.options.id.clone()).await
-        && status.state == State::Queued
-    {
-        let session = &plan.options.session;
-        notice(&format!("waiting: session {session} runs another command (--session NAME uses another one)"));
+/// The object that `--json` prints.
+fn report(
+    process: &Process,
+    session: &str,
+    capture: &Capture,
+    backgrounded: bool,
+    code: i32,
+) -> Result<Value, ApiError> {
+    let mut result = farshell_keeper::run_result(process, session, capture, backgrounded);
+    result.exit_code = code;
+    let mut object = serde_json::to_value(result)
+        .map_err(|e| output::api_error(output::invalid("making the JSON object", e.to_string())))?;
+    if let (Value::Object(fields), false) = (&mut object, backgrounded) {
+        fields.shift_remove("backgrounded");
     }
+    Ok(object)
 }
 
-/// Ends a command whose output can't be delivered.
-async fn given_up(env: &Environment, id: &ProcessId, grace: Duration, why: Broken) -> Stop {
-    let _ = env.outpost().kill(vec![id.clone()], grace).await;
-    match why {
-        Broken::NoReader => Stop::BrokenPipe,
-        Broken::Failed { stream, error } => Stop::Failed(
-            Error::io(format!("writing to standard {stream}"), error).with_hint("the command was killed"),
-        ),
-    }
+/// Who is told by the exit code that the time was up has to know that the command was not killed.
+fn goes_on(process: &Process, reason: &str, line_begun: bool) {
+    let line = if line_begun { "\n" } else { "" };
+    output::tell(&format!(
+        "{line}farshell: {reason}\nhint: `farshell logs -f {0}` follows it, `farshell kill {0}` ends it\n",
+        process.id
+    ));
 }

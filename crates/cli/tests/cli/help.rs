@@ -18,6 +18,36 @@ fn help_has_examples() {
 }
 
 #[test]
+fn every_subcommand_has_an_example() {
+    let world = World::new();
+    for words in [
+        &["run"][..],
+        &["shell"],
+        &["ps"],
+        &["logs"],
+        &["wait"],
+        &["send"],
+        &["kill"],
+        &["signal"],
+        &["attach"],
+        &["env"],
+        &["events"],
+        &["gc"],
+        &["serve"],
+        &["server"],
+        &["config"],
+        &["completions"],
+    ] {
+        let help = world.call(&[words, &["--help"]].concat());
+        assert_eq!((help.code, help.stderr.as_str()), (0, ""), "{words:?}");
+        assert!(help.stdout.contains(&format!("farshell {}", words[0])), "{words:?}: {}", help.stdout);
+        assert!(help.stdout.contains("Example") || words[0] == "run", "{words:?}: {}", help.stdout);
+    }
+    // No help needs a server.
+    assert!(!world.hermes().join("farshell").exists());
+}
+
+#[test]
 fn version_short_and_long() {
     let world = World::new();
     let first = format!("farshell {}\n", env!("CARGO_PKG_VERSION"));

@@ -1,4 +1,4 @@
-//! A private world for each test: its own home, its own outposts, and nothing left behind.
+//! A private world for each test: its own home, its own server and outposts, and nothing left behind.
 
 use serde_json::Value;
 use std::io::Write;
@@ -79,6 +79,8 @@ impl World {
             .env("PATH", std::env::var_os("PATH").unwrap())
             .env("HOME", self.user_home())
             .env("HERMES_HOME", self.hermes())
+            // A test that was killed leaves no server behind for long.
+            .env("FARSHELL_SERVER_IDLE", "30")
             .envs(self.variables.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -93,6 +95,34 @@ impl World {
     /// `farshell run` with one argument.
     pub(crate) fn run(&self, command: &str) -> Said {
         self.call(&["run", command])
+    }
+
+    /// The first line that a call prints, as JSON.
+    pub(crate) fn json(&self, args: &[&str]) -> Value {
+        let said = self.call(args);
+        assert_eq!((said.code, said.stderr.as_str()), (0, ""), "{args:?}: {said:?}");
+        said.json()
+    }
+
+    /// A background process; its id.
+    pub(crate) fn background(&self, options: &[&str], command: &str) -> String {
+        let said = self.call(&[&["run", "--background"], options, &[command]].concat());
+        assert_eq!((said.code, said.stderr.as_str()), (0, ""), "{said:?}");
+        said.stdout.trim().to_owned()
+    }
+
+    /// The server's process number.
+    pub(crate) fn server(&self) -> Option<i32> {
+        let said = self.call(&["server", "status", "--json"]);
+        said.json()["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok())
+    }
+
+    /// Kills the server at once.
+    pub(crate) fn kill_server(&self) {
+        use rustix::process::{Pid, Signal, kill_process};
+        let Ok(text) = std::fs::read_to_string(self.hermes().join("farshell/server/lock")) else { return };
+        let Some(pid) = text.trim().parse().ok().and_then(Pid::from_raw) else { return };
+        let _ = kill_process(pid, Signal::KILL);
     }
 
     pub(crate) fn call_with_input(&self, args: &[&str], input: &[u8]) -> Said {
@@ -111,18 +141,22 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
-        // Every outpost of this world, whatever its task is called.
-        let Ok(entries) = std::fs::read_dir(self.hermes().join("farshell/run")) else { return };
-        for entry in entries.flatten() {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            if let Some((task, _)) = name.rsplit_once('-') {
-                let status = self
-                    .command(&["env", "rm", task, "--backend", "local"])
-                    .env_remove("TERMINAL_TIMEOUT")
-                    .status();
-                assert!(std::thread::panicking() || status.unwrap().success(), "environment {task} stays");
-            }
+        let farshell = self.hermes().join("farshell");
+        if !farshell.join("run").exists() && !farshell.join("server").exists() {
+            return;
         }
+        // Every environment of this world, whatever its task is called.
+        let removed = self.call(&["env", "rm", "--all", "--force"]);
+        let stopped = self.call(&["server", "stop", "--force"]);
+        if std::thread::panicking() {
+            return;
+        }
+        assert_eq!((removed.code, stopped.code), (0, 0), "{removed:?} {stopped:?}");
+        let left: Vec<_> = std::fs::read_dir(farshell.join("run"))
+            .map(|entries| entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()))
+            .map(|names| names.filter(|name| !name.starts_with('.')).collect())
+            .unwrap_or_default();
+        assert!(left.is_empty(), "environments stay: {left:?}");
     }
 }
 

@@ -156,8 +156,9 @@ fn output_is_shown_as_it_arrives() {
     assert_eq!(&line, b"first\n");
     assert!(child.try_wait().unwrap().is_none());
     assert_eq!(world.call(&["env", "rm"]).code, 0);
-    // Its environment was ended under it, and nobody can tell how far it came.
-    assert_eq!(finish(child).code, 125);
+    // Its environment was ended under it, and it with that.
+    let code = finish(child).code;
+    assert!([137, 143].contains(&code), "{code}");
     assert!(!is_running(&seconds));
 }
 
@@ -259,7 +260,8 @@ fn many_calls_at_once_on_a_fresh_home() {
     for (i, child) in children.into_iter().enumerate() {
         assert_eq!(finish(child), fine(&format!("{i}\n")));
     }
-    let daemons = std::fs::read_dir(world.hermes().join("farshell/run")).unwrap().count();
+    let entries = std::fs::read_dir(world.hermes().join("farshell/run")).unwrap().flatten();
+    let daemons = entries.filter(|entry| entry.path().is_dir()).count();
     assert_eq!(daemons, 1);
 }
 

@@ -1,4 +1,4 @@
-//! Which variables of this process a command on this machine gets to see.
+//! Which variables of the caller a command on this machine gets to see.
 //!
 //! A command is often written by a model, and what it prints goes back to one. So the keys with which an agent
 //! pays for its own work stay out of its environment, unless `env_passthrough` names them.
@@ -62,7 +62,7 @@ const PROVIDERS: &[&str] = &[
 const KEY_SUFFIXES: &[&str] = &["_API_KEY", "_AUTH_TOKEN", "_TOKEN"];
 
 /// The real home directory, for programs that need it although `HOME` is another.
-pub(crate) const REAL_HOME: &str = "HERMES_REAL_HOME";
+const REAL_HOME: &str = "HERMES_REAL_HOME";
 
 /// Whether a variable stays here.
 fn withheld(name: &str) -> bool {
@@ -74,7 +74,7 @@ fn withheld(name: &str) -> bool {
             .any(|provider| PROVIDERS.contains(&provider))
 }
 
-/// The environment of a new session.
+/// The environment of a new session, from the caller's.
 pub(crate) fn for_session(
     own: impl Iterator<Item = (OsString, OsString)>,
     passed_through: &[String],
@@ -111,7 +111,7 @@ pub(crate) struct Homes {
 }
 
 impl Homes {
-    /// `real` is `HOME` as it is here, `hermes` the Hermes home.
+    /// `real` is the caller's `HOME`, `hermes` the Hermes home.
     pub(crate) fn choose(mode: HomeMode, real: Option<&OsStr>, hermes: &Path) -> Self {
         let profile = hermes.join("home");
         let use_profile = match mode {

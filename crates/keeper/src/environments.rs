@@ -1,0 +1,470 @@
+//! Environments: found or made on first use, recorded before they are made, ended under the same lock.
+
+use crate::events::event;
+use crate::place::Kept;
+use crate::resolve::{Resolved, Resolver, Wanted};
+use crate::slot::{Common, Entry, Failure, Live, Phase, Slot, Use, limits};
+use crate::{from_store, now, spec};
+use farshell_api::environment::EnvironmentState;
+use farshell_api::event::EventKind;
+use farshell_config::choice::OnSpecChange;
+use farshell_engine::{Backend, Error, Kind, Outpost, Place, Result, Spec};
+use farshell_store::{EnvironmentRow, NewEvent};
+use serde_json::json;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::OwnedMutexGuard;
+
+/// What takes longer than this is told to whoever waits.
+const LONG: Duration = Duration::from_secs(1);
+/// How long the place of an environment may take to answer after it was made.
+pub(crate) const CONNECT: Duration = Duration::from_secs(120);
+
+/// Told what takes long.
+pub(crate) type Progress<'a> = &'a (dyn Fn(&str) + Send + Sync);
+
+/// Why an environment is ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// Nobody has used it for its lifetime.
+    Idle,
+    /// Somebody wants it removed.
+    Removed,
+    /// Somebody wants it put away.
+    Stopped,
+    /// Another one takes its place at once.
+    Replaced,
+}
+
+/// What there is to be ended.
+#[derive(Debug, Default)]
+pub(crate) struct Ending {
+    pub(crate) live: Option<Arc<Live>>,
+    /// If nobody is connected to it.
+    pub(crate) place: Option<Arc<Kept>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Environments {
+    pub(crate) common: Arc<Common>,
+    pub(crate) resolver: Arc<Resolver>,
+    slots: Mutex<HashMap<String, Arc<Slot>>>,
+}
+
+impl Environments {
+    pub(crate) fn new(common: Arc<Common>, resolver: Arc<Resolver>) -> Self {
+        Self { common, resolver, slots: Mutex::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Slot>>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn slots(&self) -> Vec<Arc<Slot>> {
+        let mut all: Vec<Arc<Slot>> = self.lock().values().cloned().collect();
+        all.sort_by(|a, b| a.key.cmp(&b.key));
+        all
+    }
+
+    pub(crate) fn find(&self, key: &str) -> Option<Arc<Slot>> {
+        self.lock().get(key).cloned()
+    }
+
+    /// The slot of a row that was recorded before.
+    pub(crate) fn restore(&self, row: EnvironmentRow) -> Arc<Slot> {
+        let slot = Arc::new(Slot::new(row, Arc::clone(&self.common)));
+        slot.lock().recorded = true;
+        self.lock().insert(slot.key.clone(), Arc::clone(&slot));
+        slot
+    }
+
+    /// The slot of a key, empty if nothing is known of it. For those who make sure by its lock that it stays so.
+    pub(crate) fn slot(&self, key: &str, backend: &str, place_task: &str) -> Arc<Slot> {
+        let mut slots = self.lock();
+        if let Some(slot) = slots.get(key) {
+            return Arc::clone(slot);
+        }
+        let row = EnvironmentRow {
+            key: key.to_owned(),
+            backend: backend.to_owned(),
+            place_task: place_task.to_owned(),
+            tasks: Vec::new(),
+            state: EnvironmentState::Creating,
+            spec: Default::default(),
+            spec_hash: String::new(),
+            place: None,
+            instance: None,
+            created_at: now(),
+            last_used_at: now(),
+            lifetime_seconds: 0,
+            note: None,
+            settings: json!({}),
+        };
+        let slot = Arc::new(Slot::new(row, Arc::clone(&self.common)));
+        slots.insert(key.to_owned(), Arc::clone(&slot));
+        slot
+    }
+
+    /// Forgets a slot without an environment. Whoever waits for its lock finds that out.
+    pub(crate) fn retire(&self, slot: &Arc<Slot>) {
+        let mut slots = self.lock();
+        slot.lock().retired = true;
+        if slots.get(&slot.key).is_some_and(|known| Arc::ptr_eq(known, slot)) {
+            slots.remove(&slot.key);
+        }
+    }
+
+    /// The environment that is wanted, made if it is not there. All callers come this way.
+    ///
+    /// # Errors
+    /// It can't be made, or was made from other settings and can't be replaced.
+    pub(crate) async fn enter(
+        self: &Arc<Self>,
+        wanted: &Wanted,
+        resolved: &Arc<Resolved>,
+        background: bool,
+        progress: Progress<'_>,
+    ) -> Result<Use> {
+        loop {
+            let slot = self.slot(&wanted.key, resolved.backend.name(), wanted.place_task.as_str());
+            if let Entry::In(entered) = slot.enter(wanted, resolved, background) {
+                return self.checked(entered).await;
+            }
+            let before = slot.lock().attempts;
+            let making = {
+                let (environments, wanted, resolved) =
+                    (Arc::clone(self), wanted.clone(), Arc::clone(resolved));
+                // On a task of its own: a caller who goes away does not leave it half made.
+                self.common.tasks.spawn(async move {
+                    let life = Arc::clone(&slot.life).lock_owned().await;
+                    environments.enter_slowly(&slot, life, &wanted, &resolved, background, before).await
+                })
+            };
+            let message = format!("making environment {}", wanted.key);
+            // Nothing: it was forgotten while we waited for it.
+            if let Some(entered) = told(making, &message, progress).await?? {
+                return self.checked(entered).await;
+            }
+        }
+    }
+
+    async fn enter_slowly(
+        self: &Arc<Self>,
+        slot: &Arc<Slot>,
+        life: OwnedMutexGuard<()>,
+        wanted: &Wanted,
+        resolved: &Arc<Resolved>,
+        background: bool,
+        before: u64,
+    ) -> Result<Option<Use>> {
+        {
+            let inner = slot.lock();
+            if inner.retired {
+                return Ok(None);
+            }
+            // Somebody else has just tried: to do the same again for each who waited would take for ever.
+            if let Some(failure) = inner.failure.as_ref().filter(|_| inner.attempts > before) {
+                return Err(failure.error());
+            }
+        }
+        match slot.enter(wanted, resolved, background) {
+            Entry::In(entered) => return Ok(Some(entered)),
+            Entry::NotReady => {}
+            Entry::Differs => self.replace(slot, resolved).await?,
+        }
+        self.make(slot, wanted, resolved).await?;
+        let entered = slot.enter(wanted, resolved, background);
+        drop(life);
+        match entered {
+            Entry::In(entered) => Ok(Some(entered)),
+            Entry::NotReady | Entry::Differs => Ok(None),
+        }
+    }
+
+    /// Ends an environment that was made from other settings, if that is allowed.
+    async fn replace(self: &Arc<Self>, slot: &Arc<Slot>, resolved: &Resolved) -> Result<()> {
+        let live = slot.live();
+        let difference = {
+            let mut inner = slot.lock();
+            let difference = spec::difference(&inner.row.spec, &resolved.spec);
+            let refuse = resolved.settings.on_spec_change == OnSpecChange::Refuse;
+            if refuse || inner.busy() {
+                return Err(refused(&slot.key, &difference, refuse));
+            }
+            slot.change_phase(&mut inner, Phase::Ending);
+            difference
+        };
+        self.end(slot, Ending { live, place: None }, Why::Replaced).await?;
+        let mut event = event(EventKind::EnvironmentRecreated, json!({ "difference": difference }));
+        event.environment = Some(slot.key.clone());
+        let _ = self.common.store.append(event).await;
+        Ok(())
+    }
+
+    /// Makes the environment. The caller holds its lock.
+    async fn make(&self, slot: &Arc<Slot>, wanted: &Wanted, resolved: &Resolved) -> Result<()> {
+        let (row, old) = {
+            let mut inner = slot.lock();
+            // One that was out of reach and was made from other settings is not what is wanted now.
+            let differs = inner.row.spec_hash != resolved.spec_hash;
+            let old = inner.leftover.take_if(|_| differs);
+            slot.change_phase(&mut inner, Phase::Creating);
+            inner.attempts += 1;
+            inner.failure = None;
+            inner.row.backend = resolved.backend.name().to_owned();
+            inner.row.place_task = wanted.place_task.as_str().to_owned();
+            inner.row.spec = resolved.spec.clone();
+            inner.row.spec_hash = resolved.spec_hash.clone();
+            if !inner.row.settings.is_object() {
+                inner.row.settings = json!({});
+            }
+            inner.row.settings["limits"] = json!(limits(resolved.backend.capabilities()));
+            inner.row.created_at = now();
+            inner.row.note = None;
+            inner.row.place = None;
+            inner.row.instance = None;
+            inner.take_settings(wanted, resolved);
+            inner.used();
+            (inner.row(), old)
+        };
+        // Recorded first: whatever dies from here on, the next keeper knows what may be there.
+        if let Err(error) = self.common.store.put_environment(row, None).await {
+            let error = from_store(error);
+            if slot.lock().recorded {
+                self.failed(slot, &error).await;
+            } else {
+                // Nothing was recorded and nothing is there: as if nobody had asked.
+                slot.set_phase(Phase::Absent(EnvironmentState::Failed));
+                self.retire(slot);
+            }
+            return Err(error);
+        }
+        slot.lock().recorded = true;
+        if let Some(place) = old
+            && let Err(error) = place.destroy().await
+        {
+            slot.lock().leftover = Some(place);
+            self.failed(slot, &error).await;
+            return Err(error);
+        }
+        let spec = Spec {
+            task: wanted.place_task.clone(),
+            lease: resolved.settings.lifetime,
+            settings: resolved.spec.clone(),
+        };
+        match self.connect(slot, &*resolved.backend, &spec).await {
+            Ok(live) => {
+                let row = {
+                    let mut inner = slot.lock();
+                    inner.set_place(&live);
+                    inner.leftover = None;
+                    inner.used();
+                    slot.change_phase(&mut inner, Phase::Ready(Arc::new(live)));
+                    inner.row()
+                };
+                let mut event = event(EventKind::EnvironmentCreated, json!({ "backend": row.backend }));
+                event.environment = Some(slot.key.clone());
+                event.task = Some(wanted.task.as_str().to_owned());
+                // It is there and claimed; a disk that has just filled up is no reason to refuse it.
+                let _ = self.common.store.put_environment(row, Some(event)).await;
+                Ok(())
+            }
+            Err(error) => {
+                self.failed(slot, &error).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Provisions a place and connects to its outpost. A place that does not answer is remembered as left over.
+    pub(crate) async fn connect(&self, slot: &Slot, backend: &dyn Backend, spec: &Spec) -> Result<Live> {
+        let gate = slot.lock().gate.clone();
+        let place = Arc::new(Kept::new(backend.provision(spec).await?, gate));
+        let outpost = Outpost::new(Arc::clone(&place) as Arc<dyn Place>);
+        let identity = match tokio::time::timeout(CONNECT, outpost.identity()).await {
+            Ok(identity) => identity,
+            Err(_) => Err(Error::new(
+                Kind::TimedOut,
+                format!("connecting to the outpost of {}", slot.key),
+                format!("no answer in {} s", CONNECT.as_secs()),
+            )),
+        };
+        match identity {
+            Ok(identity) => Ok(Live::new(place, outpost, identity.instance)),
+            Err(error) => {
+                slot.lock().leftover = Some(place);
+                Err(error)
+            }
+        }
+    }
+
+    /// It could not be made, or not be ended.
+    pub(crate) async fn failed(&self, slot: &Arc<Slot>, error: &Error) {
+        let row = {
+            let mut inner = slot.lock();
+            inner.failure = Some(Failure::of(error));
+            inner.row.note = Some(error.to_string());
+            inner.used();
+            slot.change_phase(&mut inner, Phase::Absent(EnvironmentState::Failed));
+            inner.row()
+        };
+        let mut event = event(EventKind::EnvironmentFailed, json!({ "error": error.to_string() }));
+        event.environment = Some(slot.key.clone());
+        let _ = self.common.store.put_environment(row, Some(event)).await;
+    }
+
+    /// Looks whether the environment can be reached, and still has the outpost that it had.
+    async fn checked(&self, entered: Use) -> Result<Use> {
+        match entered.live.outpost.identity().await {
+            Ok(identity) => {
+                if entered.live.set_instance(&identity.instance) {
+                    let event = outpost_replaced(&entered.slot, &entered.live);
+                    entered.slot.record_soon(Some(event));
+                }
+                Ok(entered)
+            }
+            Err(error) => {
+                let (slot, live) = (Arc::clone(&entered.slot), Arc::clone(&entered.live));
+                drop(entered);
+                let _life = slot.life.lock().await;
+                // The next call begins with what is there then.
+                if slot.live().is_some_and(|known| Arc::ptr_eq(&known, &live)) {
+                    slot.lock().leftover = Some(Arc::clone(&live.place));
+                    self.failed(&slot, &error).await;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Ends an environment whose phase is [`Phase::Ending`]. The caller holds its lock.
+    ///
+    /// # Errors
+    /// It may still be there; the reaper tries again.
+    pub(crate) async fn end(&self, slot: &Arc<Slot>, ending: Ending, why: Why) -> Result<()> {
+        let (row, leftover, gate) = {
+            let mut inner = slot.lock();
+            (inner.row(), inner.leftover.take(), std::mem::take(&mut inner.gate))
+        };
+        // Nobody connects any more, so nobody brings back what is ended.
+        gate.close().await;
+        let keeps = row.spec.get(spec::PERSISTENT).is_some_and(|kept| kept == "true");
+        // What dies in the middle of it is ended by the next keeper.
+        let _ = self.common.store.put_environment(row, None).await;
+        let place = ending.place.or_else(|| ending.live.as_ref().map(|live| Arc::clone(&live.place)));
+        for place in place.into_iter().chain(leftover) {
+            if let Err(error) = place.destroy().await {
+                slot.lock().leftover = Some(place);
+                self.failed(slot, &error).await;
+                return Err(error);
+            }
+        }
+        // Somebody may have taken the way to it away, and to its place it looks as if it were gone.
+        if let Some(live) = ending.live
+            && matches!(tokio::time::timeout(LONG, live.outpost.ping()).await, Ok(Ok(())))
+        {
+            let _ = tokio::time::timeout(LONG, live.outpost.shutdown()).await;
+        }
+        if why == Why::Replaced {
+            return Ok(());
+        }
+        let stays = keeps && why != Why::Removed;
+        let kind = match why {
+            Why::Stopped => EventKind::EnvironmentStopped,
+            Why::Idle if stays => EventKind::EnvironmentStopped,
+            Why::Idle | Why::Removed | Why::Replaced => EventKind::EnvironmentRemoved,
+        };
+        let reason = if why == Why::Idle { "idle" } else { "asked" };
+        let mut event = event(kind, json!({ "reason": reason }));
+        event.environment = Some(slot.key.clone());
+        if stays {
+            slot.set_phase(Phase::Absent(EnvironmentState::Stopped));
+            let row = slot.lock().row();
+            let _ = self.common.store.put_environment(row, Some(event)).await;
+        } else {
+            // A record that can't be removed now is found without a place by the next keeper.
+            let _ = self.common.store.remove_environment(&slot.key, Some(event)).await;
+            slot.set_phase(Phase::Absent(EnvironmentState::Stopped));
+            self.retire(slot);
+        }
+        Ok(())
+    }
+
+    /// The backend that has an environment, to be found again without a caller.
+    pub(crate) fn backend_of(&self, name: &str) -> Result<Arc<dyn Backend>> {
+        let home = &self.resolver.world().home;
+        if let Some(backend) = self.resolver.backends().all(home).into_iter().find(|b| b.name() == name) {
+            return Ok(backend);
+        }
+        let target = farshell_api::run::Target { backend: Some(name.to_owned()), ..Default::default() };
+        Ok(Arc::clone(&self.resolver.resolve(&target)?.backend))
+    }
+
+    /// The environment that a person means: by its key, or by a task that uses it.
+    ///
+    /// # Errors
+    /// There is none, or there are several.
+    pub(crate) fn named(&self, name: &str) -> Result<Arc<Slot>> {
+        let what = || format!("looking for environment {}", crate::result::head(name, 80));
+        if let Some(slot) = self.find(name).filter(|slot| slot.lock().recorded) {
+            return Ok(slot);
+        }
+        let uses = |slot: &Arc<Slot>| {
+            let inner = slot.lock();
+            inner.row.tasks.iter().any(|task| task == name) || inner.row.place_task == name
+        };
+        let mut found: Vec<Arc<Slot>> = self.slots().into_iter().filter(uses).collect();
+        match (found.pop(), found.is_empty()) {
+            (Some(slot), true) => Ok(slot),
+            (None, _) => Err(Error::new(Kind::NotFound, what(), "there is none of this key or task")
+                .with_hint("`farshell env list` shows all")),
+            (Some(last), false) => {
+                let mut keys: Vec<&str> = found.iter().map(|slot| slot.key.as_str()).collect();
+                keys.push(&last.key);
+                Err(Error::new(Kind::Invalid, what(), format!("several are meant: {}", keys.join(", ")))
+                    .with_hint("give the whole key"))
+            }
+        }
+    }
+}
+
+/// Waits for something that is done elsewhere, and says what if it takes long.
+pub(crate) async fn told<T>(
+    mut making: tokio::task::JoinHandle<Option<T>>,
+    message: &str,
+    progress: Progress<'_>,
+) -> Result<T> {
+    let made = match tokio::time::timeout(LONG, &mut making).await {
+        Ok(made) => made,
+        Err(_) => {
+            progress(message);
+            making.await
+        }
+    };
+    made.ok().flatten().ok_or_else(crate::closed)
+}
+
+/// The outpost was lost, and another one has taken its place. Gives the event that says so.
+pub(crate) fn outpost_replaced(slot: &Slot, live: &Live) -> NewEvent {
+    let note = "its outpost was lost and another one has taken its place: sessions begin anew, and what ran in it is lost";
+    let mut inner = slot.lock();
+    inner.row.note = Some(note.to_owned());
+    inner.set_place(live);
+    let mut event = event(EventKind::EnvironmentFailed, json!({ "error": note }));
+    event.environment = Some(slot.key.clone());
+    event
+}
+
+fn refused(key: &str, difference: &[String], by_setting: bool) -> Error {
+    let what = format!("using environment {key}");
+    let message = format!("it was made from other settings: {}", difference.join("; "));
+    let error = Error::new(Kind::SpecChanged, what, message);
+    if by_setting {
+        error.with_hint(format!(
+            "`farshell env rm {key}` removes it, and the next call makes it from the new settings; `farshell config set on_spec_change recreate` has that done by itself"
+        ))
+    } else {
+        error.with_hint("it is made anew when nothing runs in it any more; `farshell ps` shows what does")
+    }
+}

@@ -1,0 +1,412 @@
+//! Foreground commands: nothing is recorded of them. The outpost knows them by their ids, and the keeper remembers
+//! for a while where it sent which.
+
+use crate::background::{blank, session_of};
+use crate::environments::Progress;
+use crate::promotion::{Promotion, time_is_up};
+use crate::request::{Plan, Way};
+use crate::resolve::Resolved;
+use crate::slot::{Live, Use};
+use crate::{Inner, now, result, sessions};
+use farshell_api::Text;
+use farshell_api::process::Process;
+use farshell_api::run::{RunRequest, RunResult, Size};
+use farshell_engine::capture::{Capture, Discard, Sink};
+use farshell_engine::{Kind, Result};
+use farshell_protocol::ProcessId;
+use farshell_protocol::process::{Attach, Chunk, Start, Status};
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::{Notify, watch};
+
+/// Foreground commands that are remembered.
+const MOST_RECENT: usize = 4096;
+/// The most of each stream that an answer may hold.
+const MOST_OUTPUT: usize = 16 << 20;
+/// Bytes of input in one request: far below what a message may hold.
+const PIECE: usize = 256 << 10;
+/// Pause before input is offered again to a command that is not there yet, and to one that takes none.
+const NOT_YET: Duration = Duration::from_millis(2);
+const BUSY: Duration = Duration::from_millis(20);
+
+/// A foreground command that was started here.
+#[derive(Debug)]
+pub(crate) struct Foreground {
+    process: Mutex<Process>,
+    /// The outpost that has it.
+    pub(crate) instance: String,
+    stage: AtomicU8,
+    /// Its terminal's size now.
+    size: Mutex<Option<Size>>,
+    /// What it goes on as, once it is a background process.
+    promoted: watch::Sender<Option<Process>>,
+}
+
+/// Its start is on its way.
+const PENDING: u8 = 0;
+/// Somebody here follows it.
+const ACTIVE: u8 = 1;
+/// Nobody does any more.
+const OVER: u8 = 2;
+
+impl Foreground {
+    pub(crate) fn process(&self) -> Process {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Process> {
+        self.process.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn active(&self) -> bool {
+        self.stage.load(Ordering::SeqCst) != OVER
+    }
+
+    pub(crate) fn is_over(&self) {
+        self.stage.store(OVER, Ordering::SeqCst);
+    }
+
+    pub(crate) fn promoted(&self, process: &Process) {
+        self.promoted.send_replace(Some(process.clone()));
+    }
+
+    /// Waits until it is made a background process, and gives that.
+    pub(crate) async fn promotion(&self) -> Process {
+        let mut promoted = self.promoted.subscribe();
+        let process = promoted.wait_for(Option::is_some).await.ok().and_then(|process| process.clone());
+        match process {
+            Some(process) => process,
+            None => std::future::pending().await,
+        }
+    }
+
+    pub(crate) fn size(&self) -> Option<Size> {
+        *self.size.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn set_size(&self, size: Option<Size>) {
+        *self.size.lock().unwrap_or_else(PoisonError::into_inner) = size;
+    }
+
+    /// What the outpost says of it now.
+    pub(crate) fn update(&self, status: &Status) -> Process {
+        let mut process = self.lock();
+        result::update(&mut process, status, now());
+        process.clone()
+    }
+}
+
+/// Those that were started last, and all that run.
+#[derive(Debug, Default)]
+pub(crate) struct Recent {
+    known: HashMap<String, Arc<Foreground>>,
+    order: VecDeque<String>,
+}
+
+impl Recent {
+    pub(crate) fn get(&self, id: &str) -> Option<Arc<Foreground>> {
+        self.known.get(id).cloned()
+    }
+
+    pub(crate) fn active(&self) -> Vec<Arc<Foreground>> {
+        self.known.values().filter(|foreground| foreground.active()).cloned().collect()
+    }
+
+    fn insert(&mut self, foreground: Arc<Foreground>) {
+        let id = foreground.lock().id.clone();
+        if self.known.insert(id.clone(), foreground).is_none() {
+            self.order.push_back(id);
+        }
+        let mut looked = 0;
+        while self.known.len() > MOST_RECENT && looked < self.order.len() {
+            let Some(oldest) = self.order.pop_front() else { return };
+            if self.known.get(&oldest).is_some_and(|known| known.active()) {
+                self.order.push_back(oldest);
+                looked += 1;
+            } else {
+                self.known.remove(&oldest);
+            }
+        }
+    }
+
+    pub(crate) fn remove(&mut self, id: &str) {
+        self.known.remove(id);
+        self.order.retain(|known| known != id);
+    }
+}
+
+/// A foreground command that is about to begin.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) plan: Plan,
+    pub(crate) foreground: Arc<Foreground>,
+    pub(crate) entered: Use,
+    start: Start,
+    promotion: Option<Promotion>,
+    resolved: Arc<Resolved>,
+    _pending: Pending,
+}
+
+/// A command that was not begun when this is dropped will not be.
+#[derive(Debug)]
+struct Pending(Arc<Foreground>);
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        let _ = self.0.stage.compare_exchange(PENDING, OVER, Ordering::SeqCst, Ordering::SeqCst);
+    }
+}
+
+/// How it went.
+#[derive(Debug)]
+pub(crate) enum Finished {
+    Ended(Process),
+    /// It goes on as a background process.
+    Promoted(Process),
+}
+
+impl Inner {
+    /// Everything that comes before a foreground command.
+    pub(crate) async fn job(self: &Arc<Self>, plan: Plan, progress: Progress<'_>) -> Result<Job> {
+        let resolved = self.resolver.resolve(&plan.request.target)?;
+        let wanted = resolved.wanted(&plan.request.target.task)?;
+        let session = sessions::outpost_name(wanted.shared, wanted.task.as_str(), &plan.request.session)?;
+        let start = plan.start(&resolved.settings, session)?;
+        let promotion = plan.promotion(&resolved.settings)?;
+        let entered = self.environments.enter(&wanted, &resolved, false, progress).await?;
+        let promotion = match promotion {
+            Some(after) => Some(Promotion::promise(&plan, after, &entered.slot).await?),
+            None => None,
+        };
+        let foreground = self.remember_foreground(blank(&plan, &entered), &entered);
+        foreground.set_size(plan.request.pty);
+        let pending = Pending(Arc::clone(&foreground));
+        Ok(Job { plan, foreground, entered, start, promotion, resolved, _pending: pending })
+    }
+
+    pub(crate) fn remember_foreground(&self, process: Process, entered: &Use) -> Arc<Foreground> {
+        let foreground = Arc::new(Foreground {
+            process: Mutex::new(process),
+            instance: entered.live.instance(),
+            stage: AtomicU8::new(PENDING),
+            size: Mutex::new(None),
+            promoted: watch::Sender::new(None),
+        });
+        self.recent().insert(Arc::clone(&foreground));
+        foreground
+    }
+
+    /// A foreground command with its whole output.
+    pub(crate) async fn run(self: &Arc<Self>, mut request: RunRequest) -> Result<RunResult> {
+        if request.max_output > MOST_OUTPUT {
+            let message = format!("{} bytes; at most {MOST_OUTPUT} are given at once", request.max_output);
+            return Err(
+                crate::request::invalid("max_output", message).with_hint("the rest can be read from the log")
+            );
+        }
+        request.start.stdin |= request.input.is_some();
+        let session = request.start.session.clone();
+        let job = self.job(Plan::new(request.start, Way::Run)?, &|_| {}).await?;
+        let (live, id) = (Arc::clone(&job.entered.live), job.plan.id.clone());
+        let mut capture = Capture::new(request.max_output);
+        let finished = {
+            let mut run = std::pin::pin!(self.foreground(job, &mut capture));
+            match request.input {
+                None => run.await,
+                Some(input) => {
+                    let feed = std::pin::pin!(feed(&live, &id, &input));
+                    tokio::select! {
+                        biased;
+                        finished = &mut run => finished,
+                        () = feed => run.await,
+                    }
+                }
+            }?
+        };
+        Ok(match finished {
+            Finished::Ended(process) => result::run_result(&process, &session, &capture, false),
+            Finished::Promoted(process) => result::run_result(&process, &session, &capture, true),
+        })
+    }
+
+    /// Runs a command and follows it to its end, or to where it is made a background process. If this is dropped
+    /// on the way, the command goes on.
+    pub(crate) async fn foreground(self: &Arc<Self>, job: Job, sink: &mut dyn Sink) -> Result<Finished> {
+        let Job { plan, foreground, entered, start, promotion, resolved, _pending } = job;
+        let live = Arc::clone(&entered.live);
+        foreground.stage.store(ACTIVE, Ordering::SeqCst);
+        let after = promotion.as_ref().map(|promotion| promotion.after);
+        let mut attended = Attended {
+            inner: Arc::clone(self),
+            foreground: Arc::clone(&foreground),
+            id: plan.id.clone(),
+            held: Some((entered, promotion)),
+        };
+        let started = Notify::new();
+        let mut sink = Noting { sink, started: &started };
+        let caller = plan.request.target.caller.as_ref();
+        let defaults = || sessions::defaults(self.resolver.world(), &resolved, caller);
+        let run = async {
+            match live.outpost.run(start.clone(), &mut sink).await {
+                // Nothing ran: the session is not there (any more).
+                Err(error) if error.kind == Kind::NotFound => {
+                    if let Some(session) = session_of(&start) {
+                        defaults()?.open(&live.outpost, session).await?;
+                    }
+                    live.outpost.run(start, &mut sink).await
+                }
+                other => other,
+            }
+        };
+        let ended = match after {
+            None => Some(run.await),
+            Some(after) => tokio::select! {
+                biased;
+                ended = run => Some(ended),
+                () = time_is_up(&live, &plan.id, after, after, &started) => None,
+            },
+        };
+        let held = attended.held.take();
+        match (ended, held) {
+            (Some(Ok(status)), _) => {
+                let process = foreground.update(&status);
+                foreground.is_over();
+                Ok(Finished::Ended(process))
+            }
+            (Some(Err(error)), _) => {
+                foreground.is_over();
+                Err(error)
+            }
+            (None, Some((entered, Some(promotion)))) => {
+                // On a task of its own: it is not left half done by a caller who goes away.
+                let inner = Arc::clone(self);
+                let promoting = self
+                    .common
+                    .tasks
+                    .spawn(async move { inner.promote(&plan.id, promotion, &foreground, entered).await });
+                let promoted = promoting.await.ok().flatten().unwrap_or_else(|| Err(crate::closed()));
+                promoted.map(Finished::Promoted)
+            }
+            (None, _) => Err(crate::closed()),
+        }
+    }
+
+    /// Takes up a foreground command of which only its outpost knows.
+    pub(crate) fn adopt_foreground(
+        self: &Arc<Self>,
+        status: &Status,
+        task: &str,
+        entered: Use,
+    ) -> Arc<Foreground> {
+        let mut process = blank_from(status, &entered);
+        task.clone_into(&mut process.task);
+        let promotion = Promotion::recorded(&entered.slot, &status.id);
+        if let Some(promotion) = &promotion {
+            promotion.describe(&mut process);
+        }
+        result::update(&mut process, status, now());
+        let foreground = self.remember_foreground(process, &entered);
+        foreground.stage.store(ACTIVE, Ordering::SeqCst);
+        drop(Attended {
+            inner: Arc::clone(self),
+            foreground: Arc::clone(&foreground),
+            id: status.id.clone(),
+            held: Some((entered, promotion)),
+        });
+        foreground
+    }
+}
+
+fn blank_from(status: &Status, entered: &Use) -> Process {
+    let mut request = farshell_api::run::StartRequest::new(Text::from(status.title.as_str()));
+    if let Some(session) = &status.session {
+        session.as_str().clone_into(&mut request.session);
+    }
+    let plan = Plan { id: status.id.clone(), request, background: false };
+    Process { session: status.session.as_ref().map(ToString::to_string), ..blank(&plan, entered) }
+}
+
+/// A foreground command and its use of the environment. Dropped before the end, it is followed by somebody else.
+struct Attended {
+    inner: Arc<Inner>,
+    foreground: Arc<Foreground>,
+    id: ProcessId,
+    held: Option<(Use, Option<Promotion>)>,
+}
+
+impl Drop for Attended {
+    fn drop(&mut self) {
+        let Some((entered, promotion)) = self.held.take() else { return };
+        let (inner, foreground, id) =
+            (Arc::clone(&self.inner), Arc::clone(&self.foreground), self.id.clone());
+        self.inner.common.tasks.spawn(async move {
+            let started = Notify::new();
+            let mut discard = Discard;
+            let mut sink = Noting { sink: &mut discard, started: &started };
+            let end = entered.live.outpost.attach(id.clone(), Attach::end_only(), &mut sink);
+            let ended = match &promotion {
+                None => Some(end.await),
+                Some(Promotion { after, .. }) => tokio::select! {
+                    biased;
+                    ended = end => Some(ended),
+                    () = time_is_up(&entered.live, &id, *after, Duration::ZERO, &started) => None,
+                },
+            };
+            match (ended, promotion) {
+                (None, Some(promotion)) => {
+                    // If it fails, it was killed for that.
+                    let _ = inner.promote(&id, promotion, &foreground, entered).await;
+                }
+                (Some(Ok(status)), _) => drop(foreground.update(&status)),
+                _ => {}
+            }
+            foreground.is_over();
+        });
+    }
+}
+
+/// Passes everything on, and notes when a command that had to wait begins.
+struct Noting<'a> {
+    sink: &'a mut dyn Sink,
+    started: &'a Notify,
+}
+
+impl Sink for Noting<'_> {
+    fn chunk(&mut self, chunk: Chunk<'_>) {
+        self.sink.chunk(chunk);
+    }
+
+    fn room(&mut self) -> Option<farshell_engine::backend::BoxFuture<'_, ()>> {
+        self.sink.room()
+    }
+
+    fn gap(&mut self, from: u64, to: u64) {
+        self.sink.gap(from, to);
+    }
+
+    fn started(&mut self, pid: u32) {
+        self.started.notify_one();
+        self.sink.started(pid);
+    }
+}
+
+/// Sends the whole input, until it is taken or the command wants no more.
+async fn feed(live: &Live, id: &ProcessId, input: &Text) {
+    let mut sent = 0;
+    loop {
+        let piece = &input.0[sent..input.0.len().min(sent + PIECE)];
+        let eof = sent + piece.len() == input.0.len();
+        let taken = live.outpost.stdin(id.clone(), sent as u64, piece.to_vec(), eof).await;
+        match taken {
+            Ok(_) if eof => return,
+            Ok(_) => sent += piece.len(),
+            // Input may overtake the command's own start.
+            Err(error) if error.kind == Kind::NotFound => tokio::time::sleep(NOT_YET).await,
+            Err(error) if error.kind == Kind::Busy => tokio::time::sleep(BUSY).await,
+            // Its right, or what the run itself will report.
+            Err(_) => return,
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! Foreground commands that are to go on in the background when their time is up.
+//!
+//! Their outpost is not told of the time, or it would kill them. It is watched here, whoever follows the command,
+//! and recorded with the environment, so that the next keeper watches it if this one dies.
+
+use crate::background::LONGEST_SHOWN;
+use crate::foreground::Foreground;
+use crate::request::{Plan, millis};
+use crate::slot::{Live, Slot, Use};
+use crate::{Inner, from_store, result};
+use farshell_api::Text;
+use farshell_api::process::{Process, ProcessState};
+use farshell_engine::{Error, Kind, Result};
+use farshell_protocol::ProcessId;
+use farshell_protocol::process::State;
+use farshell_store::{Insert, ProcessRow};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// Where an environment's record keeps them.
+const KEY: &str = "promotions";
+
+/// When a command is made a background process, and as what.
+#[derive(Debug)]
+pub(crate) struct Promotion {
+    pub(crate) after: Duration,
+    task: String,
+    session: String,
+    command: Text,
+    notify: bool,
+    /// Recorded beside the process.
+    detail: Value,
+    _promise: Promise,
+}
+
+/// A record that is withdrawn when this is dropped. Not so if the keeper dies.
+#[derive(Debug)]
+struct Promise {
+    slot: Arc<Slot>,
+    id: ProcessId,
+}
+
+impl Promotion {
+    /// Records what will have to be done.
+    ///
+    /// # Errors
+    /// It can't be recorded.
+    pub(crate) async fn promise(plan: &Plan, after: Duration, slot: &Arc<Slot>) -> Result<Self> {
+        let request = &plan.request;
+        let command = result::head(&request.command.lossy(), LONGEST_SHOWN).to_owned();
+        let detail = crate::background::detail(plan);
+        let value = json!({
+            "after_ms": millis(after),
+            "task": request.target.task,
+            "session": request.session,
+            "command": command,
+            "notify": request.notify_on_complete,
+            "detail": detail,
+        });
+        change(slot, |promotions| drop(promotions.insert(plan.id.as_str().to_owned(), value)));
+        let promise = Promise { slot: Arc::clone(slot), id: plan.id.clone() };
+        slot.record_now().await.map_err(from_store)?;
+        Ok(Self {
+            after,
+            task: request.target.task.clone(),
+            session: request.session.clone(),
+            command: command.into(),
+            notify: request.notify_on_complete,
+            detail,
+            _promise: promise,
+        })
+    }
+
+    /// What an earlier keeper has promised.
+    pub(crate) fn recorded(slot: &Arc<Slot>, id: &ProcessId) -> Option<Self> {
+        let value = slot.lock().row.settings.get(KEY)?.get(id.as_str())?.clone();
+        let text = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+        Some(Self {
+            after: Duration::from_millis(value.get("after_ms")?.as_u64()?),
+            task: text("task"),
+            session: text("session"),
+            command: text("command").into(),
+            notify: value.get("notify").and_then(Value::as_bool).unwrap_or_default(),
+            detail: value.get("detail").cloned().unwrap_or_default(),
+            _promise: Promise { slot: Arc::clone(slot), id: id.clone() },
+        })
+    }
+
+    /// Fills in what only the one who asked knew.
+    pub(crate) fn describe(&self, process: &mut Process) {
+        process.task.clone_from(&self.task);
+        process.session = Some(self.session.clone());
+        process.command = self.command.clone();
+        process.notify_on_complete = self.notify;
+    }
+}
+
+/// Forgets what was promised for commands that have ended meanwhile.
+pub(crate) fn keep_only(slot: &Slot, running: impl Fn(&str) -> bool) {
+    change(slot, |promotions| promotions.retain(|id, _| running(id)));
+}
+
+fn change(slot: &Slot, change: impl FnOnce(&mut serde_json::Map<String, Value>)) {
+    let mut inner = slot.lock();
+    if !inner.row.settings.is_object() {
+        inner.row.settings = json!({});
+    }
+    let promotions = &mut inner.row.settings[KEY];
+    if !promotions.is_object() {
+        *promotions = json!({});
+    }
+    if let Some(promotions) = promotions.as_object_mut() {
+        change(promotions);
+    }
+}
+
+impl Drop for Promise {
+    fn drop(&mut self) {
+        change(&self.slot, |promotions| drop(promotions.remove(self.id.as_str())));
+        self.slot.record_soon(None);
+    }
+}
+
+impl Inner {
+    /// Makes a background process of a foreground command, and tells those who follow it.
+    pub(crate) async fn promote(
+        self: &Arc<Self>,
+        id: &ProcessId,
+        promotion: Promotion,
+        foreground: &Foreground,
+        entered: Use,
+    ) -> Result<Process> {
+        // Whatever comes of it, nobody follows it as a foreground command any more.
+        foreground.is_over();
+        let live = Arc::clone(&entered.live);
+        let status = live.outpost.status(id.clone()).await?;
+        let mut process = foreground.update(&status);
+        process.background = true;
+        process.note = Some(format!(
+            "it reached its timeout and was made a background process; session {} waits for its end",
+            promotion.session
+        ));
+        // Also one that has ended at this very moment: its watcher finds that out.
+        process.state = ProcessState::Running;
+        let row = ProcessRow {
+            process,
+            instance: Some(live.instance()),
+            watch_offset: 0,
+            watch_state: json!({}),
+            detail: promotion.detail.clone(),
+        };
+        match self.common.store.insert_process(row.clone(), None).await {
+            Ok(Insert::Inserted) => {}
+            Ok(Insert::Exists(_)) => {
+                let message = "its id is that of a background process";
+                return Err(Error::new(Kind::AlreadyExists, format!("keeping {id} alive"), message));
+            }
+            Err(error) => {
+                // Nobody would know of it any more.
+                let grace = entered.slot.lock().grace;
+                let _ = live.outpost.kill(vec![id.clone()], grace).await;
+                return Err(from_store(error).with_hint(
+                    "the command reached its timeout, and was killed because it could not be recorded as a background process",
+                ));
+            }
+        }
+        let unfinished = self.remember(&row);
+        self.recent().remove(id.as_str());
+        let shown = row.process.clone();
+        self.watch(entered.into_background(), row, unfinished);
+        foreground.promoted(&shown);
+        Ok(shown)
+    }
+}
+
+/// Returns when a command has run for so long. The time in which it waited for its session does not count.
+/// `first`: how long it can't have been yet. `started` is told when it begins, if it had to wait.
+pub(crate) async fn time_is_up(
+    live: &Live,
+    id: &ProcessId,
+    after: Duration,
+    first: Duration,
+    started: &Notify,
+) {
+    let mut left = first;
+    loop {
+        tokio::time::sleep(left).await;
+        left = match live.outpost.status(id.clone()).await {
+            Ok(status) => match status.state {
+                State::Queued => {
+                    started.notified().await;
+                    after
+                }
+                State::Running => match after.checked_sub(Duration::from_micros(status.elapsed_us)) {
+                    Some(left) if !left.is_zero() => left,
+                    _ => return,
+                },
+                // Whoever follows it is about to hear of that.
+                State::Ended(_) | State::Abandoned => after.max(Duration::from_secs(1)),
+            },
+            // Out of reach, or not there yet.
+            Err(_) => Duration::from_secs(1).min(after),
+        };
+    }
+}

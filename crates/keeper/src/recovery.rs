@@ -1,0 +1,226 @@
+//! What an earlier keeper left is taken up: environments are connected to again, processes followed on, and what
+//! died meanwhile is said.
+//!
+//! Each environment is found again on a task of its own, with its lock held from before the keeper is open: calls
+//! that need it wait for that, and others don't.
+
+use crate::background::pause;
+use crate::environments::{Ending, Why, outpost_replaced};
+use crate::place::Kept;
+use crate::promotion::keep_only;
+use crate::slot::{Live, Phase, Slot};
+use crate::{Inner, from_store, now};
+use farshell_api::environment::EnvironmentState;
+use farshell_api::process::ProcessState;
+use farshell_engine::{Error, Kind, Result, Spec, TaskName};
+use farshell_protocol::ProcessId;
+use farshell_protocol::process::{State, Status};
+use farshell_store::ProcessRow;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::OwnedMutexGuard;
+use tokio::time::Instant;
+
+/// However long an environment has not been used by the clock, which may have jumped: it stays for this long after
+/// it was found again, if its lifetime is not shorter.
+const STAY: Duration = Duration::from_secs(10);
+
+const LOST: &str = "the outpost that ran it is gone: nobody can say how it ended";
+const NEVER: &str = "it was recorded, and the server ended before it was started";
+
+impl Inner {
+    /// # Errors
+    /// The records can't be read.
+    pub(crate) async fn recover(self: &Arc<Self>) -> Result<()> {
+        let store = &self.common.store;
+        let environments = store.environments().await.map_err(from_store)?;
+        let mut processes: HashMap<String, Vec<ProcessRow>> = HashMap::new();
+        for row in store.unfinished().await.map_err(from_store)? {
+            self.remember(&row);
+            processes.entry(row.process.environment.clone()).or_default().push(row);
+        }
+        for row in environments {
+            let rows = processes.remove(&row.key).unwrap_or_default();
+            let slot = self.environments.restore(row);
+            let Ok(life) = Arc::clone(&slot.life).try_lock_owned() else { continue };
+            let inner = Arc::clone(self);
+            self.common.tasks.spawn(async move { inner.find_again(slot, life, rows).await });
+        }
+        // Those of environments of which nothing is left.
+        for mut row in processes.into_values().flatten() {
+            self.complete(&mut row, ProcessState::Lost, Some(LOST.into()), None).await;
+        }
+        Ok(())
+    }
+
+    async fn find_again(self: &Arc<Self>, slot: Arc<Slot>, life: OwnedMutexGuard<()>, rows: Vec<ProcessRow>) {
+        let state = slot.lock().row.state;
+        let mut life = Some(life);
+        let mut attempt = 0;
+        match state {
+            EnvironmentState::Stopped | EnvironmentState::Failed if rows.is_empty() => return,
+            EnvironmentState::Ending if rows.is_empty() => return self.end_again(&slot).await,
+            _ => {}
+        }
+        loop {
+            let found = match slot.live() {
+                // Somebody else was faster, in a pause of ours.
+                Some(live) => Ok(live),
+                None if slot.lock().retired => break,
+                None => self.connect_again(&slot).await,
+            };
+            match found {
+                Ok(live) => {
+                    self.take_up(&slot, &live, rows).await;
+                    return;
+                }
+                Err(error) => {
+                    if attempt == 0 {
+                        self.environments.failed(&slot, &error).await;
+                    }
+                    if rows.is_empty() {
+                        return;
+                    }
+                    // What runs there may well run on: it is not given up, and calls get their turn meanwhile.
+                    drop(life.take());
+                    tokio::time::sleep(pause(attempt)).await;
+                    attempt += 1;
+                    life = Some(Arc::clone(&slot.life).lock_owned().await);
+                }
+            }
+        }
+        for mut row in rows {
+            self.complete(&mut row, ProcessState::Lost, Some(LOST.into()), None).await;
+        }
+    }
+
+    fn spec_of(slot: &Slot) -> Result<(String, Spec)> {
+        let inner = slot.lock();
+        let row = &inner.row;
+        let task = TaskName::new(row.place_task.as_str())
+            .map_err(|e| Error::new(Kind::Invalid, "reading the record of an environment", e.to_string()))?;
+        let lease = Duration::from_secs(row.lifetime_seconds);
+        Ok((row.backend.clone(), Spec { task, lease, settings: row.spec.clone() }))
+    }
+
+    /// The place of an environment as it was recorded, to be ended.
+    pub(crate) async fn place_of(&self, slot: &Slot) -> Result<Arc<Kept>> {
+        let (backend, spec) = Self::spec_of(slot)?;
+        let place = self.environments.backend_of(&backend)?.provision(&spec).await?;
+        Ok(Arc::new(Kept::new(place, slot.lock().gate.clone())))
+    }
+
+    /// Ends an environment whose keeper died while it did that.
+    async fn end_again(self: &Arc<Self>, slot: &Arc<Slot>) {
+        slot.set_phase(Phase::Ending);
+        let ended = async {
+            let place = self.place_of(slot).await?;
+            let ending = Ending { live: None, place: Some(place) };
+            self.environments.end(slot, ending, Why::Removed).await
+        };
+        if let Err(error) = ended.await {
+            self.environments.failed(slot, &error).await;
+        }
+    }
+
+    /// Connects to the place of an environment as it was recorded.
+    async fn connect_again(&self, slot: &Arc<Slot>) -> Result<Arc<Live>> {
+        let (backend, spec) = Self::spec_of(slot)?;
+        let backend = self.environments.backend_of(&backend)?;
+        let live = Arc::new(self.environments.connect(slot, &*backend, &spec).await?);
+        let replaced = {
+            let mut inner = slot.lock();
+            let known = inner.row.place.as_ref();
+            let replaced = known.is_some_and(|known| known.id != live.identity.id)
+                || inner.row.instance.as_ref().is_some_and(|known| *known != live.instance());
+            let (lifetime, last_used) = remaining(inner.row.lifetime_seconds, inner.row.last_used_at);
+            inner.set_lifetime(lifetime);
+            inner.last_used = last_used;
+            inner.row.last_used_at = inner.row.last_used_at.min(now());
+            inner.set_place(&live);
+            inner.row.note = None;
+            inner.leftover = None;
+            slot.change_phase(&mut inner, Phase::Ready(Arc::clone(&live)));
+            replaced
+        };
+        let event = replaced.then(|| outpost_replaced(slot, &live));
+        let row = slot.lock().row();
+        let _ = self.common.store.put_environment(row, event).await;
+        Ok(live)
+    }
+
+    /// Takes up what runs in an environment that was found again.
+    async fn take_up(self: &Arc<Self>, slot: &Arc<Slot>, live: &Arc<Live>, rows: Vec<ProcessRow>) {
+        let ours: HashSet<String> = rows.iter().map(|row| row.process.id.clone()).collect();
+        // Foreground commands of the earlier keeper: nobody follows them, but the environment must stay for them.
+        if let Ok(all) = live.outpost.processes().await {
+            let running = |status: &&Status| matches!(status.state, State::Running | State::Queued);
+            let ids: HashSet<&str> = all.iter().filter(running).map(|status| status.id.as_str()).collect();
+            keep_only(slot, |id| ids.contains(id) && !ours.contains(id));
+            for status in all {
+                let running = matches!(status.state, State::Running | State::Queued);
+                if running && !ours.contains(status.id.as_str()) {
+                    let entered = slot.adopt(live, false);
+                    let task = slot.lock().row.tasks.first().cloned().unwrap_or_default();
+                    self.adopt_foreground(&status, &task, entered);
+                }
+            }
+        }
+        for row in rows {
+            self.take_up_process(slot, live, row).await;
+        }
+    }
+
+    async fn take_up_process(self: &Arc<Self>, slot: &Arc<Slot>, live: &Arc<Live>, mut row: ProcessRow) {
+        let Ok(id) = ProcessId::new(row.process.id.as_str()) else { return };
+        let Some(unfinished) = self.unfinished_of(id.as_str()) else { return };
+        let same = row.instance.as_ref().is_some_and(|instance| *instance == live.instance());
+        if !same {
+            return self.complete(&mut row, ProcessState::Lost, Some(LOST.into()), None).await;
+        }
+        match live.outpost.status(id).await {
+            Ok(status) => {
+                self.is_running(&mut row, &status).await;
+                self.watch(slot.adopt(live, true), row, unfinished);
+            }
+            Err(error) if error.kind == Kind::NotFound => {
+                let (state, note) = match row.process.state {
+                    ProcessState::Starting => (ProcessState::NotStarted, NEVER),
+                    _ => (ProcessState::Lost, "its outpost no longer knows of it"),
+                };
+                self.complete(&mut row, state, Some(note.into()), None).await;
+            }
+            // Out of reach again: its watcher has the patience.
+            Err(_) => self.watch(slot.adopt(live, true), row, unfinished),
+        }
+    }
+}
+
+/// The lifetime, and the moment from which it counts: the last use by the clock, as far as that can be true.
+fn remaining(lifetime_seconds: u64, last_used_at: u64) -> (Duration, Instant) {
+    let lifetime = Duration::from_secs(lifetime_seconds);
+    let age = Duration::from_millis(now().saturating_sub(last_used_at));
+    let left = lifetime.saturating_sub(age).max(STAY.min(lifetime));
+    let begun = Instant::now();
+    (lifetime, begun.checked_sub(lifetime.saturating_sub(left)).unwrap_or(begun))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_jumped_ends_nothing_at_once_and_nothing_never() {
+        let left = |lifetime: u64, last_used_at: u64| {
+            let (lifetime, last_used) = remaining(lifetime, last_used_at);
+            (last_used + lifetime).saturating_duration_since(Instant::now()).as_secs_f64().round()
+        };
+        let now = now();
+        assert_eq!(left(300, now - 100_000), 200.0);
+        assert_eq!(left(300, now + 86_400_000), 300.0, "in the future");
+        assert_eq!(left(300, 0), 10.0, "long ago");
+        assert_eq!(left(1, 0), 1.0);
+        assert_eq!(left(300, u64::MAX), 300.0);
+    }
+}

@@ -1,0 +1,119 @@
+//! Ending environments because somebody wants it.
+
+use crate::environments::{Ending, Why};
+use crate::slot::{Live, Phase, Slot};
+use crate::{Inner, api_error};
+use farshell_api::environment::{EnvironmentState, Refusal, RemoveRequest, RemoveResult};
+use farshell_engine::{Error, Kind, Result};
+use farshell_protocol::process::State;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long those who use an environment may take to notice that what they ran was killed.
+const NOTICED: Duration = Duration::from_secs(10);
+/// How long an outpost may take for a kill, beside the grace.
+const ANSWER: Duration = Duration::from_secs(30);
+
+impl Inner {
+    pub(crate) async fn remove(self: &Arc<Self>, request: RemoveRequest) -> Result<RemoveResult> {
+        if request.all != request.names.is_empty() {
+            return Err(crate::request::invalid("names", "either names or `all` is needed"));
+        }
+        let mut result = RemoveResult::default();
+        let mut slots: Vec<Arc<Slot>> = Vec::new();
+        if request.all {
+            slots = self.environments.slots().into_iter().filter(|slot| slot.lock().recorded).collect();
+        }
+        for name in &request.names {
+            match self.environments.named(name) {
+                Ok(slot) if slots.iter().any(|known| Arc::ptr_eq(known, &slot)) => {}
+                Ok(slot) => slots.push(slot),
+                Err(error) => result.failed.push(Refusal { key: name.clone(), error: api_error(&error) }),
+            }
+        }
+        let why = if request.stop { Why::Stopped } else { Why::Removed };
+        let mut under_way = Vec::new();
+        for slot in slots {
+            let inner = Arc::clone(self);
+            let key = slot.key.clone();
+            let force = request.force;
+            // Side by side: each may take as long as its place does.
+            under_way.push((
+                key,
+                self.common.tasks.spawn(async move { inner.remove_one(&slot, force, why).await }),
+            ));
+        }
+        for (key, removal) in under_way {
+            match removal.await.ok().flatten().unwrap_or_else(|| Err(crate::closed())) {
+                Ok(()) => result.removed.push(key),
+                Err(error) => result.failed.push(Refusal { key, error: api_error(&error) }),
+            }
+        }
+        Ok(result)
+    }
+
+    async fn remove_one(self: &Arc<Self>, slot: &Arc<Slot>, force: bool, why: Why) -> Result<()> {
+        let _life = slot.life.lock().await;
+        let live = slot.live();
+        let (busy, failed) = {
+            let mut inner = slot.lock();
+            if inner.retired {
+                return Ok(());
+            }
+            let failed = matches!(inner.phase, Phase::Absent(EnvironmentState::Failed));
+            let busy = inner.busy();
+            if busy && !force {
+                return Err(in_use(&slot.key, inner.foreground, inner.background));
+            }
+            // Calls that come from here on wait, and make it anew.
+            slot.change_phase(&mut inner, Phase::Ending);
+            (busy, failed)
+        };
+        if let (true, Some(live)) = (busy, &live) {
+            kill_all(slot, live).await;
+        }
+        let place = match &live {
+            None if failed => match self.place_of(slot).await {
+                Ok(place) => Some(place),
+                // What can't be found can't be ended; whoever insists has it forgotten.
+                Err(_) if force => None,
+                Err(error) => {
+                    self.environments.failed(slot, &error).await;
+                    return Err(error.with_hint("`--force` forgets it; something of it may be left"));
+                }
+            },
+            _ => None,
+        };
+        self.environments.end(slot, Ending { live, place }, why).await
+    }
+}
+
+fn in_use(key: &str, foreground: u32, background: u32) -> Error {
+    let message = format!("in use: {foreground} foreground, {background} background");
+    Error::new(Kind::Busy, format!("removing environment {key}"), message)
+        .with_hint("`farshell ps` shows what runs; `--force` ends that, too")
+}
+
+/// Kills all that runs, so that each process is recorded as killed and not as lost.
+async fn kill_all(slot: &Slot, live: &Live) {
+    let grace = slot.lock().grace;
+    let Ok(Ok(all)) = tokio::time::timeout(ANSWER, live.outpost.processes()).await else { return };
+    let ids: Vec<_> = all
+        .into_iter()
+        .filter(|status| matches!(status.state, State::Running | State::Queued))
+        .map(|status| status.id)
+        .collect();
+    if !ids.is_empty() {
+        let _ = tokio::time::timeout(grace + ANSWER, live.outpost.kill(ids, grace)).await;
+    }
+    let empty = async {
+        loop {
+            let left = slot.left.notified();
+            if !slot.lock().busy() {
+                return;
+            }
+            left.await;
+        }
+    };
+    let _ = tokio::time::timeout(NOTICED, empty).await;
+}

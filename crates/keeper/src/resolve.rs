@@ -1,0 +1,234 @@
+//! From who calls to what counts: the settings, the backend, and what its place is made from.
+//!
+//! Settings are read anew for each call, from the caller's variables and this home's files, so a change of either
+//! takes effect with the next call. What they came to is remembered for as long as nothing of that has changed.
+
+use crate::spec;
+use crate::{Backends, sessions};
+use farshell_api::run::{Caller, Target};
+use farshell_config::choice::Isolation;
+use farshell_config::{Answer, BackendKind, Config, Context, HermesHome, Settings};
+use farshell_engine::{Backend, Error, Kind, Result, TaskName};
+use std::collections::hash_map::RandomState;
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsString;
+use std::hash::BuildHasher;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Callers that are remembered. More of them are served all the same.
+const MOST_REMEMBERED: usize = 64;
+
+/// Where the server itself stands, for callers who don't say where they do.
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) home: PathBuf,
+    environment: Vec<(OsString, OsString)>,
+    pub(crate) cwd: Option<PathBuf>,
+}
+
+impl World {
+    pub(crate) fn of_this_process(home: PathBuf) -> Self {
+        Self { home, environment: std::env::vars_os().collect(), cwd: std::env::current_dir().ok() }
+    }
+
+    /// The caller's variables, or the server's own.
+    pub(crate) fn variables(&self, caller: Option<&Caller>) -> Vec<(OsString, OsString)> {
+        caller.and_then(sessions::system_variables).unwrap_or_else(|| self.environment.clone())
+    }
+}
+
+/// What counts for a caller.
+#[derive(Debug)]
+pub(crate) struct Resolved {
+    pub(crate) config: Config,
+    pub(crate) settings: Settings,
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) spec: BTreeMap<String, String>,
+    pub(crate) spec_hash: String,
+}
+
+/// The environment that a target means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    pub(crate) key: String,
+    /// The task that asks.
+    pub(crate) task: TaskName,
+    /// The task whose place it is.
+    pub(crate) place_task: TaskName,
+    /// Whether other tasks use it, too.
+    pub(crate) shared: bool,
+}
+
+impl Resolved {
+    /// # Errors
+    /// The task's name is no name.
+    pub(crate) fn wanted(&self, task: &str) -> Result<Wanted> {
+        let task = TaskName::new(task)
+            .map_err(|e| Error::new(Kind::Invalid, "reading target.task", e.to_string()))?;
+        let shared = self.settings.isolation == Isolation::Shared;
+        let place_task = match shared {
+            true => TaskName::new(sessions::DEFAULT_TASK)
+                .map_err(|e| Error::new(Kind::Invalid, "naming the shared place", e.to_string()))?,
+            false => task.clone(),
+        };
+        Ok(Wanted { key: key(self.backend.name(), &place_task), task, place_task, shared })
+    }
+}
+
+/// The key of the environment of a place.
+pub(crate) fn key(backend: &str, place_task: &TaskName) -> String {
+    format!("{backend}/{place_task}")
+}
+
+/// Reads settings, and remembers what they came to.
+#[derive(Debug)]
+pub(crate) struct Resolver {
+    backends: Arc<dyn Backends>,
+    world: World,
+    hasher: RandomState,
+    known: Mutex<HashMap<u64, (Stamps, Arc<Resolved>)>>,
+}
+
+/// What the files were when they were read.
+type Stamps = [Option<Stamp>; 2];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stamp {
+    file: (u64, u64),
+    size: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+fn stamp(path: &Path) -> Option<Stamp> {
+    let meta = std::fs::metadata(path).ok()?;
+    Some(Stamp {
+        file: (meta.dev(), meta.ino()),
+        size: meta.size(),
+        modified: (meta.mtime(), meta.mtime_nsec()),
+        changed: (meta.ctime(), meta.ctime_nsec()),
+    })
+}
+
+impl Resolver {
+    pub(crate) fn new(backends: Arc<dyn Backends>, world: World) -> Self {
+        Self { backends, world, hasher: RandomState::new(), known: Mutex::default() }
+    }
+
+    pub(crate) fn world(&self) -> &World {
+        &self.world
+    }
+
+    pub(crate) fn backends(&self) -> &Arc<dyn Backends> {
+        &self.backends
+    }
+
+    /// # Errors
+    /// The settings can't be read or used, or the backend is not part of this build.
+    pub(crate) fn resolve(&self, target: &Target) -> Result<Arc<Resolved>> {
+        check_caller(target)?;
+        let env = target.caller.as_ref().and_then(|caller| caller.env.as_ref());
+        let who = self.hasher.hash_one((env, &target.backend));
+        let home = &self.world.home;
+        let stamps = [stamp(&home.join("config.yaml")), stamp(&home.join(".env"))];
+        if let Some((_, resolved)) = self.lock().get(&who).filter(|(then, _)| *then == stamps) {
+            return Ok(Arc::clone(resolved));
+        }
+        let resolved = Arc::new(self.read(target)?);
+        let mut known = self.lock();
+        if known.len() >= MOST_REMEMBERED {
+            known.clear();
+        }
+        known.insert(who, (stamps, Arc::clone(&resolved)));
+        Ok(resolved)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<u64, (Stamps, Arc<Resolved>)>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn read(&self, target: &Target) -> Result<Resolved> {
+        let config = Config::load(self.context(target)?).map_err(|error| {
+            Error::new(Kind::Invalid, "reading the settings", error.to_string()).with_hint(error.hint())
+        })?;
+        // The settings of a backend that can't be had are not worth mending yet.
+        if let Some(error) = selected(&config).and_then(|kind| self.backends.refuse(kind)) {
+            return Err(error);
+        }
+        let settings = match config.resolve() {
+            Ok(resolved) => resolved.settings,
+            Err(problems) => {
+                return Err(Error::new(Kind::Invalid, "checking the settings", problems.to_string()).with_hint(
+                    "`farshell config explain KEY` shows where a value comes from, `farshell config set` and `unset` change it",
+                ));
+            }
+        };
+        let backend = self.backends.open(&settings, &self.world.home)?;
+        let spec = spec::settings(&settings);
+        let spec_hash = spec::hash(backend.name(), &spec);
+        Ok(Resolved { config, settings, backend, spec, spec_hash })
+    }
+
+    fn context(&self, target: &Target) -> Result<Context> {
+        let mut environment = BTreeMap::new();
+        for (name, value) in self.world.variables(target.caller.as_ref()) {
+            // A variable whose name isn't text is none of ours.
+            let Ok(name) = name.into_string() else { continue };
+            match value.into_string() {
+                Ok(value) => drop(environment.insert(name, value)),
+                Err(_) if is_ours(&name) => {
+                    let message = format!("the value of {name} is not UTF-8 text");
+                    return Err(Error::new(Kind::Invalid, "reading the settings", message)
+                        .with_hint("set the variable again"));
+                }
+                Err(_) => {}
+            }
+        }
+        let user_home = environment.get("HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
+        let context = Context {
+            home: HermesHome::new(self.world.home.clone(), user_home),
+            environment,
+            overrides: Vec::new(),
+        };
+        Ok(match &target.backend {
+            Some(name) => context.with_override("backend", name.as_str()),
+            None => context,
+        })
+    }
+}
+
+fn is_ours(variable: &str) -> bool {
+    variable == "HOME"
+        || variable.starts_with("TERMINAL_")
+        || farshell_config::table::find_variable(variable).is_some()
+}
+
+/// The selected backend, if the settings name one that exists.
+fn selected(config: &Config) -> Option<BackendKind> {
+    match config.get("backend").ok()? {
+        Answer::Setting(entry) if entry.problem.is_none() => entry.value?.to_string().parse().ok(),
+        _ => None,
+    }
+}
+
+fn check_caller(target: &Target) -> Result<()> {
+    let invalid = |field: &str, message: &str| {
+        Err(Error::new(Kind::Invalid, format!("reading target.caller.{field}"), message))
+    };
+    let Some(caller) = &target.caller else { return Ok(()) };
+    if let Some(cwd) = &caller.cwd
+        && (!cwd.0.starts_with(b"/") || cwd.0.contains(&0))
+    {
+        return invalid("cwd", "an absolute path is needed");
+    }
+    if let Some(env) = &caller.env
+        && env
+            .iter()
+            .any(|(name, value)| name.is_empty() || name.contains(['=', '\0']) || value.0.contains(&0))
+    {
+        return invalid("env", "a name is empty or has a =, or something has a NUL byte in it");
+    }
+    Ok(())
+}

@@ -1,0 +1,460 @@
+//! One environment's state, and who uses it.
+//!
+//! Everything that changes together is behind one short lock. Making, mending and ending an environment takes long;
+//! whoever does that holds [`Slot::life`], and calls that find the environment not ready wait for it.
+
+use crate::alive::{Alive, Token};
+use crate::place::{Gate, Kept};
+use crate::reaper::Timer;
+use crate::resolve::{Resolved, Wanted};
+use crate::tasks::Tasks;
+use crate::{now, request};
+use farshell_api::environment::{Environment, EnvironmentState};
+use farshell_api::run::Place;
+use farshell_engine::{Error, Kind, Outpost};
+use farshell_store::{EnvironmentRow, NewEvent, Store};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// How often the time of the last use is written down, at most: a command must not wait for a disk.
+const TOUCH: Duration = Duration::from_secs(30);
+/// Tasks of a shared environment that are listed.
+const MOST_TASKS: usize = 1000;
+/// How long an outpost with background processes outlives a server that is gone, so that the next one still learns
+/// how they ended.
+const HOLD: Duration = Duration::from_secs(3600);
+
+/// What all environments of a keeper share.
+#[derive(Debug)]
+pub(crate) struct Common {
+    pub(crate) store: Store,
+    pub(crate) alive: Alive,
+    pub(crate) timer: Timer,
+    pub(crate) tasks: Tasks,
+}
+
+/// An environment that can be used.
+#[derive(Debug)]
+pub(crate) struct Live {
+    pub(crate) place: Arc<Kept>,
+    pub(crate) outpost: Outpost,
+    /// What every result names.
+    pub(crate) identity: Place,
+    /// What its outpost was when it was last looked at.
+    instance: Mutex<String>,
+    /// The lease that the outpost was last told.
+    lease: tokio::sync::Mutex<Option<Duration>>,
+}
+
+impl Live {
+    pub(crate) fn new(place: Arc<Kept>, outpost: Outpost, instance: String) -> Self {
+        let identity = farshell_engine::Place::identity(&*place);
+        Self {
+            place,
+            outpost,
+            identity: Place { name: identity.name, id: identity.id },
+            instance: Mutex::new(instance),
+            lease: tokio::sync::Mutex::new(None),
+        }
+    }
+
+    pub(crate) fn instance(&self) -> String {
+        lock(&self.instance).clone()
+    }
+
+    /// True if it is another one than before.
+    pub(crate) fn set_instance(&self, instance: &str) -> bool {
+        let mut known = lock(&self.instance);
+        let changed = *known != instance;
+        if changed {
+            instance.clone_into(&mut known);
+        }
+        changed
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Phase {
+    /// There is no environment; what was known of one is only shown.
+    Absent(EnvironmentState),
+    Creating,
+    Ready(Arc<Live>),
+    Ending,
+}
+
+/// Why it could not be made, for all who waited for it.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    kind: Kind,
+    operation: String,
+    message: String,
+    hint: Option<String>,
+}
+
+impl Failure {
+    pub(crate) fn of(error: &Error) -> Self {
+        Self {
+            kind: error.kind,
+            operation: error.operation.clone(),
+            message: error.message.clone(),
+            hint: error.hint.clone(),
+        }
+    }
+
+    pub(crate) fn error(&self) -> Error {
+        let error = Error::new(self.kind, self.operation.clone(), self.message.clone());
+        match &self.hint {
+            Some(hint) => error.with_hint(hint.clone()),
+            None => error,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Slot {
+    pub(crate) key: String,
+    /// Held by whoever makes, mends or ends the environment.
+    pub(crate) life: Arc<tokio::sync::Mutex<()>>,
+    common: Arc<Common>,
+    inner: Mutex<Inner>,
+    /// Somebody has left.
+    pub(crate) left: Notify,
+}
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) phase: Phase,
+    /// What is recorded; its state is the phase's.
+    pub(crate) row: EnvironmentRow,
+    pub(crate) foreground: u32,
+    pub(crate) background: u32,
+    pub(crate) last_used: Instant,
+    lifetime: Duration,
+    touched: Instant,
+    /// What could not be reached or ended, to be ended when nobody has used it for its lifetime.
+    pub(crate) leftover: Option<Arc<Kept>>,
+    /// The way to the place, until it is ended.
+    pub(crate) gate: Gate,
+    /// The reaper is on its way.
+    pub(crate) reaping: bool,
+    /// It is in the records, and not only asked for.
+    pub(crate) recorded: bool,
+    /// It is no longer the slot of its key.
+    pub(crate) retired: bool,
+    /// Attempts to make it, and how the last one failed.
+    pub(crate) attempts: u64,
+    pub(crate) failure: Option<Failure>,
+    /// The pause of a kill for which none is given.
+    pub(crate) grace: Duration,
+    token: Option<Token>,
+}
+
+/// How a try to use an environment went.
+#[derive(Debug)]
+pub(crate) enum Entry {
+    In(Use),
+    NotReady,
+    /// It was made from something else.
+    Differs,
+}
+
+/// Somebody uses an environment: it is not put away meanwhile.
+#[derive(Debug)]
+pub(crate) struct Use {
+    pub(crate) slot: Arc<Slot>,
+    pub(crate) live: Arc<Live>,
+    background: bool,
+}
+
+impl Slot {
+    pub(crate) fn new(row: EnvironmentRow, common: Arc<Common>) -> Self {
+        let state = row.state;
+        let lifetime = Duration::from_secs(row.lifetime_seconds);
+        Self {
+            key: row.key.clone(),
+            life: Arc::default(),
+            common,
+            inner: Mutex::new(Inner {
+                phase: Phase::Absent(state),
+                row,
+                foreground: 0,
+                background: 0,
+                last_used: Instant::now(),
+                lifetime,
+                touched: Instant::now(),
+                leftover: None,
+                gate: Gate::default(),
+                reaping: false,
+                recorded: false,
+                retired: false,
+                attempts: 0,
+                failure: None,
+                grace: Duration::from_secs(2),
+                token: None,
+            }),
+            left: Notify::new(),
+        }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
+        lock(&self.inner)
+    }
+
+    /// The environment, if it can be used.
+    pub(crate) fn live(&self) -> Option<Arc<Live>> {
+        match &self.lock().phase {
+            Phase::Ready(live) => Some(Arc::clone(live)),
+            _ => None,
+        }
+    }
+
+    /// Uses the environment for a caller, if it is ready and the right one.
+    pub(crate) fn enter(self: &Arc<Self>, wanted: &Wanted, resolved: &Resolved, background: bool) -> Entry {
+        let mut inner = self.lock();
+        let Phase::Ready(live) = &inner.phase else { return Entry::NotReady };
+        if inner.row.spec_hash != resolved.spec_hash {
+            return Entry::Differs;
+        }
+        let live = Arc::clone(live);
+        let changed = inner.take_settings(wanted, resolved);
+        inner.count(background);
+        drop(inner);
+        if changed {
+            self.record_soon(None);
+        }
+        let entered = Use { slot: Arc::clone(self), live, background };
+        if changed || background {
+            entered.lease_changes();
+        }
+        Entry::In(entered)
+    }
+
+    /// Writes down what has changed in an environment that can be used, some time soon.
+    pub(crate) fn record_soon(self: &Arc<Self>, event: Option<NewEvent>) {
+        let slot = Arc::clone(self);
+        self.common.tasks.spawn(async move {
+            // Without the lock it could come after the end of the environment, and claim what is gone.
+            let _life = slot.life.lock().await;
+            if slot.live().is_some() {
+                let row = slot.lock().row();
+                let _ = slot.common.store.put_environment(row, event).await;
+            }
+        });
+    }
+
+    /// Writes down what has changed in an environment that is in use.
+    ///
+    /// # Errors
+    /// It can't be written.
+    pub(crate) async fn record_now(&self) -> farshell_store::Result<()> {
+        let _life = self.life.lock().await;
+        match self.live() {
+            Some(_) => {
+                let row = self.lock().row();
+                self.common.store.put_environment(row, None).await
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Uses it for something that is known to run in it.
+    pub(crate) fn adopt(self: &Arc<Self>, live: &Arc<Live>, background: bool) -> Use {
+        self.lock().count(background);
+        let entered = Use { slot: Arc::clone(self), live: Arc::clone(live), background };
+        entered.lease_changes();
+        entered
+    }
+
+    /// When it is to be put away, if nothing happens. `None` while something does, or if there is nothing.
+    pub(crate) fn expiry(&self) -> Option<Instant> {
+        self.lock().expiry()
+    }
+
+    fn leave(&self, background: bool) {
+        let mut inner = self.lock();
+        match background {
+            true => inner.background -= 1,
+            false => inner.foreground -= 1,
+        }
+        inner.used();
+        let expiry = inner.expiry();
+        let touch = (inner.touched.elapsed() >= TOUCH).then(|| {
+            inner.touched = Instant::now();
+            inner.row.last_used_at
+        });
+        drop(inner);
+        if let Some(expiry) = expiry {
+            self.common.timer.no_later_than(expiry);
+        }
+        if let Some(at) = touch {
+            let (store, key) = (self.common.store.clone(), self.key.clone());
+            self.common.tasks.spawn(async move {
+                let _ = store.touch(&key, at).await;
+            });
+        }
+        self.left.notify_waiters();
+    }
+
+    /// Enters a phase. An environment that is there keeps the keeper alive.
+    pub(crate) fn set_phase(&self, phase: Phase) {
+        let mut inner = self.lock();
+        self.change_phase(&mut inner, phase);
+    }
+
+    pub(crate) fn change_phase(&self, inner: &mut Inner, phase: Phase) {
+        inner.token = match phase {
+            Phase::Absent(_) => None,
+            _ => Some(inner.token.take().unwrap_or_else(|| self.common.alive.token())),
+        };
+        inner.phase = phase;
+        if let Some(expiry) = inner.expiry() {
+            self.common.timer.no_later_than(expiry);
+        }
+    }
+
+    /// As the API shows it.
+    pub(crate) fn shown(&self) -> Environment {
+        let inner = self.lock();
+        let row = inner.row();
+        let left = inner.expiry().map(|expiry| expiry.saturating_duration_since(Instant::now()));
+        let limits =
+            row.settings.get("limits").and_then(|limits| serde_json::from_value(limits.clone()).ok());
+        Environment {
+            key: row.key,
+            backend: row.backend,
+            tasks: row.tasks,
+            state: row.state,
+            place: row.place,
+            spec_hash: row.spec_hash,
+            spec: row.spec,
+            created_at: row.created_at,
+            last_used_at: row.last_used_at,
+            foreground: inner.foreground,
+            background: inner.background,
+            lifetime_seconds: row.lifetime_seconds,
+            expires_at: left.map(|left| now().saturating_add(request::millis(left))),
+            limits: limits.unwrap_or_default(),
+            note: row.note,
+        }
+    }
+}
+
+impl Inner {
+    /// What is to be recorded now.
+    pub(crate) fn row(&self) -> EnvironmentRow {
+        let state = match &self.phase {
+            Phase::Absent(state) => *state,
+            Phase::Creating => EnvironmentState::Creating,
+            Phase::Ready(_) => EnvironmentState::Ready,
+            Phase::Ending => EnvironmentState::Ending,
+        };
+        EnvironmentRow { state, ..self.row.clone() }
+    }
+
+    pub(crate) fn busy(&self) -> bool {
+        self.foreground > 0 || self.background > 0
+    }
+
+    pub(crate) fn used(&mut self) {
+        self.last_used = Instant::now();
+        self.row.last_used_at = now();
+    }
+
+    fn count(&mut self, background: bool) {
+        match background {
+            true => self.background += 1,
+            false => self.foreground += 1,
+        }
+        self.used();
+    }
+
+    pub(crate) fn set_lifetime(&mut self, lifetime: Duration) {
+        self.lifetime = lifetime;
+        self.row.lifetime_seconds = lifetime.as_secs();
+    }
+
+    /// The latest caller's word counts. True if that is something to be recorded.
+    pub(crate) fn take_settings(&mut self, wanted: &Wanted, resolved: &Resolved) -> bool {
+        self.grace = resolved.settings.term_grace;
+        let mut changed = self.lifetime != resolved.settings.lifetime;
+        self.set_lifetime(resolved.settings.lifetime);
+        let task = wanted.task.as_str();
+        if !self.row.tasks.iter().any(|known| known == task) && self.row.tasks.len() < MOST_TASKS {
+            self.row.tasks.push(task.to_owned());
+            changed = true;
+        }
+        changed
+    }
+
+    /// As [`Slot::expiry`].
+    pub(crate) fn expiry(&self) -> Option<Instant> {
+        let there = matches!(self.phase, Phase::Ready(_)) || self.leftover.is_some();
+        let idle = there && !self.busy() && !self.reaping && !self.retired;
+        // A lifetime may be longer than any clock goes.
+        self.last_used.checked_add(self.lifetime).filter(|_| idle)
+    }
+
+    pub(crate) fn set_place(&mut self, live: &Live) {
+        self.row.place = Some(live.identity.clone());
+        self.row.instance = Some(live.instance());
+    }
+
+    fn wanted_lease(&self) -> Duration {
+        if self.background > 0 { self.lifetime.max(HOLD) } else { self.lifetime }
+    }
+}
+
+impl Use {
+    /// The same use, of a process that goes on in the background.
+    pub(crate) fn into_background(mut self) -> Self {
+        if !self.background {
+            let mut inner = self.slot.lock();
+            inner.foreground -= 1;
+            inner.background += 1;
+            drop(inner);
+            self.background = true;
+            self.lease_changes();
+        }
+        self
+    }
+
+    /// Tells the outpost how long to wait for the next server, if that has changed.
+    fn lease_changes(&self) {
+        let (slot, live) = (Arc::clone(&self.slot), Arc::clone(&self.live));
+        self.slot.common.tasks.spawn(async move {
+            let mut told = live.lease.lock().await;
+            let lease = slot.lock().wanted_lease();
+            if *told != Some(lease) && live.outpost.set_lease(lease).await.is_ok() {
+                *told = Some(lease);
+            }
+        });
+    }
+}
+
+impl Drop for Use {
+    fn drop(&mut self) {
+        self.slot.leave(self.background);
+        if self.background {
+            self.lease_changes();
+        }
+    }
+}
+
+/// What a backend says of limits.
+pub(crate) fn limits(capabilities: farshell_engine::Capabilities) -> BTreeMap<String, String> {
+    [
+        ("cpu", capabilities.limits_cpu),
+        ("memory", capabilities.limits_memory),
+        ("disk", capabilities.limits_disk),
+        ("processes", capabilities.limits_processes),
+    ]
+    .map(|(name, support)| (name.to_owned(), support.name().to_owned()))
+    .into()
+}

@@ -1,0 +1,191 @@
+//! What a place is made from: if any of it changes, it is another place.
+//!
+//! What a session begins with (variables, directory) is no part of it, nor is anything about single commands.
+
+use farshell_config::settings::{Backend, ContainerSettings, Secret, Settings};
+use farshell_config::volume::Volume;
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::path::PathBuf;
+
+/// The setting that says whether a place's files outlive it.
+pub(crate) const PERSISTENT: &str = "container_persistent";
+
+/// The settings of which a place is made, by their names. Secrets are there as hashes.
+pub(crate) fn settings(settings: &Settings) -> BTreeMap<String, String> {
+    let mut spec = Spec::default();
+    match &settings.backend {
+        Backend::Local(local) => {
+            spec.add("home_mode", local.home_mode);
+            spec.list("shell_init_files", &paths(&local.shell_init_files));
+            spec.add("auto_source_bashrc", local.auto_source_bashrc);
+        }
+        Backend::Docker(docker) => {
+            spec.add("docker_image", &docker.image);
+            spec.list("docker_volumes", &volumes(&docker.volumes));
+            spec.add("docker_mount_cwd_to_workspace", docker.mount_cwd_to_workspace);
+            spec.list("docker_forward_env", &docker.forward_env);
+            spec.list("docker_env", &variables(&docker.env));
+            spec.add("docker_network", docker.network);
+            spec.add("docker_read_only", docker.read_only);
+            spec.list("docker_cap_add", &docker.cap_add);
+            spec.limit("docker_pids_limit", docker.pids_limit);
+            spec.add("docker_run_as_host_user", docker.run_as_host_user);
+            spec.list("docker_extra_args", &docker.extra_args);
+            spec.add("sandbox_dir", docker.sandbox_dir.display());
+            spec.container(&docker.container);
+        }
+        Backend::Ssh(ssh) => {
+            spec.add("ssh_host", &ssh.host);
+            spec.add("ssh_user", &ssh.user);
+            spec.add("ssh_port", ssh.port);
+            spec.some("ssh_jump", ssh.jump.as_ref());
+            spec.list("ssh_options", &ssh.options);
+            spec.some("ssh_outpost_dir", ssh.outpost_dir.as_ref());
+        }
+        Backend::Singularity(singularity) => {
+            spec.add("singularity_image", &singularity.image);
+            spec.list("singularity_bind", &volumes(&singularity.bind));
+            spec.list("singularity_env", &variables(&singularity.env));
+            spec.add("singularity_gpu", singularity.gpu);
+            spec.list("singularity_extra_args", &singularity.extra_args);
+            if let Some(slurm) = &singularity.slurm {
+                spec.add("singularity_slurm", format!("{slurm:?}"));
+            }
+            spec.add("sandbox_dir", singularity.sandbox_dir.display());
+            spec.container(&singularity.container);
+        }
+        Backend::Modal(modal) => {
+            spec.add("modal_image", &modal.image);
+            spec.add("modal_mode", modal.mode);
+            spec.some("modal_gpu", modal.gpu.as_ref());
+            spec.container(&modal.container);
+        }
+        Backend::Daytona(daytona) => {
+            spec.add("daytona_image", &daytona.image);
+            spec.container(&daytona.container);
+        }
+    }
+    if !settings.credential_files.is_empty() {
+        spec.list("credential_files", &paths(&settings.credential_files));
+    }
+    spec.0
+}
+
+/// One text for all of it.
+pub(crate) fn hash(backend: &str, spec: &BTreeMap<String, String>) -> String {
+    let mut hasher = Sha256::new();
+    let mut add = |text: &str| {
+        // The length keeps two texts apart from one.
+        hasher.update((text.len() as u64).to_le_bytes());
+        hasher.update(text);
+    };
+    add(backend);
+    for (key, value) in spec {
+        add(key);
+        add(value);
+    }
+    hasher.finalize().iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// What is different, for people: `key: old -> new`.
+pub(crate) fn difference(old: &BTreeMap<String, String>, new: &BTreeMap<String, String>) -> Vec<String> {
+    let shown = |value: Option<&String>| match value {
+        None => "(not set)".to_owned(),
+        Some(text) if text.is_empty() => "(empty)".to_owned(),
+        Some(text) => text.clone(),
+    };
+    let keys: std::collections::BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+    keys.into_iter()
+        .filter(|key| old.get(*key) != new.get(*key))
+        .map(|key| format!("{key}: {} -> {}", shown(old.get(key)), shown(new.get(key))))
+        .collect()
+}
+
+#[derive(Default)]
+struct Spec(BTreeMap<String, String>);
+
+impl Spec {
+    fn add(&mut self, key: &str, value: impl Display) {
+        self.0.insert(key.to_owned(), value.to_string());
+    }
+
+    fn some(&mut self, key: &str, value: Option<&String>) {
+        if let Some(value) = value {
+            self.add(key, value);
+        }
+    }
+
+    fn list(&mut self, key: &str, values: &[String]) {
+        self.add(key, values.join(", "));
+    }
+
+    fn limit(&mut self, key: &str, value: Option<impl Display>) {
+        match value {
+            Some(value) => self.add(key, value),
+            None => self.add(key, "no limit"),
+        }
+    }
+
+    fn container(&mut self, container: &ContainerSettings) {
+        self.limit("container_cpu", container.cpu);
+        self.limit("container_memory", container.memory_mb);
+        self.limit("container_disk", container.disk_mb);
+        self.add(PERSISTENT, container.persistent);
+    }
+}
+
+fn paths(paths: &[PathBuf]) -> Vec<String> {
+    paths.iter().map(|path| path.to_string_lossy().into_owned()).collect()
+}
+
+fn volumes(volumes: &[Volume]) -> Vec<String> {
+    let shown = |volume: &Volume| {
+        let options = volume.options.join("+");
+        let options = if options.is_empty() { options } else { format!(":{options}") };
+        format!("{}:{}{options}", volume.source, volume.target)
+    };
+    volumes.iter().map(shown).collect()
+}
+
+/// Values may be secret, and this is shown.
+fn variables(variables: &[(String, Secret)]) -> Vec<String> {
+    let shown = |(name, value): &(String, Secret)| {
+        let hash = Sha256::digest(value.reveal());
+        let hash: String = hash.iter().take(6).map(|b| format!("{b:02x}")).collect();
+        format!("{name}=sha256:{hash}")
+    };
+    variables.iter().map(shown).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
+    }
+
+    #[test]
+    fn the_hash_is_of_all_of_it() {
+        let base = hash("local", &map(&[("a", "1"), ("b", "2")]));
+        assert_eq!(base.len(), 64);
+        assert_eq!(base, hash("local", &map(&[("b", "2"), ("a", "1")])));
+        for (backend, other) in [
+            ("docker", map(&[("a", "1"), ("b", "2")])),
+            ("local", map(&[("a", "1"), ("b", "3")])),
+            ("local", map(&[("a", "1b"), ("", "2")])),
+            ("local", map(&[("a", "1")])),
+        ] {
+            assert_ne!(base, hash(backend, &other));
+        }
+    }
+
+    #[test]
+    fn the_difference_is_told() {
+        let (old, new) =
+            (map(&[("a", "1"), ("b", "2"), ("c", "")]), map(&[("a", "1"), ("b", "3"), ("d", "x")]));
+        assert_eq!(difference(&old, &new), ["b: 2 -> 3", "c: (empty) -> (not set)", "d: (not set) -> x"]);
+    }
+}

@@ -1,0 +1,537 @@
+//! A keeper that dies, and the one after it.
+//!
+//! A runtime that is dropped stops every task where it stands, and nothing is closed or flushed: for the records and
+//! the outposts that is what `kill -9` is.
+
+use crate::rig::{Rig, all_events, ended, events_of, until, whole};
+use farshell_api::environment::EnvironmentState;
+use farshell_api::event::EventKind;
+use farshell_api::process::{LogQuery, ProcessState, StdinRequest};
+use farshell_api::run::{OnTimeout, Size, StartRequest};
+use farshell_api::stream::{AttachTo, Open};
+use farshell_engine::Kind;
+use farshell_engine::capture::Capture;
+use farshell_keeper::{Keeper, StreamEnd};
+use farshell_store::Store;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::runtime::Runtime;
+
+/// One life of a keeper.
+struct Life {
+    runtime: Runtime,
+    keeper: Keeper,
+}
+
+impl Life {
+    fn begin(rig: &Rig) -> Self {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let keeper = runtime.block_on(rig.open());
+        Self { runtime, keeper }
+    }
+
+    fn on<T>(&self, work: impl Future<Output = T>) -> T {
+        self.runtime.block_on(work)
+    }
+
+    fn die(self) {
+        self.runtime.shutdown_timeout(Duration::from_secs(5));
+    }
+
+    fn end(self, rig: Rig) {
+        self.runtime.block_on(rig.end(self.keeper));
+    }
+}
+
+/// Changes a record while no keeper has it.
+fn edit_environment(rig: &Rig, change: impl FnOnce(&mut farshell_store::EnvironmentRow)) {
+    let runtime = Runtime::new().unwrap();
+    runtime.block_on(async {
+        let dir = rig.home().join("farshell");
+        let store = loop {
+            match Store::open(&dir).await {
+                Ok((store, _)) => break store,
+                Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
+            }
+        };
+        let mut row = store.environments().await.unwrap().remove(0);
+        change(&mut row);
+        store.put_environment(row, None).await.unwrap();
+        store.close().await.unwrap();
+    });
+}
+
+#[test]
+fn what_runs_is_found_and_what_ended_is_completed_once() {
+    let rig = Rig::new();
+    let life = Life::begin(&rig);
+    let (runs, ends, fifo) = life.on(async {
+        let keeper = &life.keeper;
+        rig.says(keeper, "export A=kept").await;
+        let runs =
+            StartRequest { stdin: true, ..rig.command("echo begun; read line; echo got $line; exit 3") };
+        let runs = keeper.start(runs).await.unwrap();
+        let ends = keeper.start(rig.command("echo quick; sleep 0.5; exit 4")).await.unwrap();
+        let done = keeper.start(rig.command("exit 5")).await.unwrap();
+        ended(keeper, &done.id).await;
+        until("it has begun", || async {
+            !keeper.log(&runs.id, LogQuery::default()).await.unwrap().text.0.is_empty()
+        })
+        .await;
+        (runs, ends, done)
+    });
+    life.die();
+    assert_eq!(rig.outposts().len(), 1, "the outpost lives on");
+    std::thread::sleep(Duration::from_millis(800));
+
+    let life = Life::begin(&rig);
+    life.on(async {
+        let keeper = &life.keeper;
+        let found = keeper.process(&runs.id).await.unwrap();
+        assert_eq!(
+            (found.state, found.pid, found.started_at),
+            (ProcessState::Running, runs.pid, runs.started_at)
+        );
+        let ends = ended(keeper, &ends.id).await;
+        assert_eq!((ends.state, ends.exit_code), (ProcessState::Ended, Some(4)));
+        assert!((400..5000).contains(&ends.duration_ms), "{}", ends.duration_ms);
+        assert_eq!(ends.ended_at, Some(ends.started_at.unwrap() + ends.duration_ms));
+        assert_eq!(keeper.environment("default").await.unwrap().background, 1);
+
+        let request = StdinRequest { data: "word".into(), submit: true, ..StdinRequest::default() };
+        assert_eq!(keeper.stdin(&runs.id, request).await.unwrap().taken, 5);
+        let runs = ended(keeper, &runs.id).await;
+        assert_eq!(runs.exit_code, Some(3));
+        let log = keeper.log(&runs.id, LogQuery { offset: Some(6), ..LogQuery::default() }).await.unwrap();
+        assert_eq!(log.text.lossy(), "got word\n");
+        assert_eq!(rig.says(keeper, "echo $A").await, "kept\n", "sessions live on");
+        let completed = events_of(keeper, EventKind::ProcessCompleted).await;
+        let mut told: Vec<_> = completed.iter().filter_map(|event| event.process_id.clone()).collect();
+        told.sort();
+        let mut all = [runs.id, ends.id, fifo.id];
+        all.sort();
+        assert_eq!(told, all);
+        assert_eq!(events_of(keeper, EventKind::EnvironmentCreated).await.len(), 1);
+    });
+    life.end(rig);
+}
+
+#[test]
+fn output_goes_on_at_the_byte() {
+    let rig = Rig::new();
+    let life = Life::begin(&rig);
+    let process = life.on(async {
+        rig.says(&life.keeper, "true").await;
+        let start = rig.command("i=0; while [ $i -lt 300 ]; do echo line $i; i=$((i+1)); sleep 0.005; done");
+        life.keeper.start(start).await.unwrap()
+    });
+    life.die();
+    let mut text = Vec::new();
+    for _ in 0..4 {
+        let life = Life::begin(&rig);
+        life.on(async {
+            let attach = AttachTo {
+                id: process.id.clone(),
+                target: None,
+                instance: None,
+                from: text.len() as u64,
+                screen: false,
+                until_closed: false,
+                size: None,
+            };
+            let stream =
+                life.keeper.stream(Open { start: None, attach: Some(attach) }, &|_| {}).await.unwrap();
+            let mut capture = Capture::unlimited();
+            let _ = tokio::time::timeout(Duration::from_millis(300), stream.follow(&mut capture)).await;
+            text.extend(capture.output.to_bytes());
+        });
+        life.die();
+    }
+    let life = Life::begin(&rig);
+    life.on(async {
+        ended(&life.keeper, &process.id).await;
+        let log = life.keeper.log(&process.id, LogQuery::default()).await.unwrap();
+        text.extend_from_slice(&log.text.0[text.len()..]);
+        let expected: String = (0..300).map(|i| format!("line {i}\n")).collect();
+        assert_eq!(String::from_utf8(text).unwrap(), expected);
+        assert_eq!(events_of(&life.keeper, EventKind::ProcessCompleted).await.len(), 1);
+        assert_eq!(events_of(&life.keeper, EventKind::ProcessStarted).await.len(), 1);
+    });
+    life.end(rig);
+}
+
+#[test]
+fn a_foreground_command_is_found_by_its_target_and_keeps_its_environment() {
+    let rig = Rig::new();
+    rig.config("terminal:\n  lifetime_seconds: 1\n");
+    let life = Life::begin(&rig);
+    let instance = life.on(async {
+        let start =
+            StartRequest { id: Some("fore".into()), ..rig.command("echo a; sleep 4; echo b; exit 6") };
+        let stream =
+            life.keeper.stream(Open { start: Some(Box::new(start)), attach: None }, &|_| {}).await.unwrap();
+        let instance = stream.instance.clone();
+        let mut capture = Capture::unlimited();
+        let _ = tokio::time::timeout(Duration::from_millis(500), stream.follow(&mut capture)).await;
+        assert_eq!(capture.output.to_bytes(), b"a\n");
+        instance
+    });
+    life.die();
+    let life = Life::begin(&rig);
+    life.on(async {
+        // Longer than the lifetime: what runs keeps the environment, though nobody has asked for it yet.
+        tokio::time::sleep(Duration::from_millis(2000)).await;
+        assert_eq!(life.keeper.environment("default").await.unwrap().foreground, 1);
+        let attach = AttachTo {
+            id: "fore".into(),
+            target: Some(rig.target("default")),
+            instance,
+            from: 2,
+            screen: false,
+            until_closed: false,
+            size: None,
+        };
+        let stream = life.keeper.stream(Open { start: None, attach: Some(attach) }, &|_| {}).await.unwrap();
+        let mut capture = Capture::unlimited();
+        let end = stream.follow(&mut capture).await.unwrap();
+        assert_eq!(capture.output.to_bytes(), b"b\n");
+        assert!(matches!(end, StreamEnd::Ended(process) if process.exit_code == Some(6)));
+    });
+    life.end(rig);
+}
+
+#[test]
+fn what_died_with_its_outpost_is_lost_once() {
+    let rig = Rig::new();
+    let life = Life::begin(&rig);
+    let process = life.on(async { life.keeper.start(rig.command("sleep 1000")).await.unwrap() });
+    life.die();
+    rig.kill_outposts();
+    for _ in 0..2 {
+        let life = Life::begin(&rig);
+        life.on(async {
+            let process = ended(&life.keeper, &process.id).await;
+            assert_eq!((process.state, process.exit_code), (ProcessState::Lost, None));
+            let completed = events_of(&life.keeper, EventKind::ProcessCompleted).await;
+            assert_eq!((completed.len(), &completed[0].data["state"]), (1, &"lost".into()));
+        });
+        life.die();
+    }
+    let life = Life::begin(&rig);
+    life.on(async {
+        let pid = process.pid.unwrap();
+        until("what it left is swept", || async { !crate::rig::runs(pid) }).await;
+        let environment = life.keeper.environment("default").await.unwrap();
+        assert_eq!(environment.state, EnvironmentState::Ready);
+    });
+    life.end(rig);
+}
+
+#[test]
+fn a_promise_to_go_on_in_the_background_is_kept() {
+    let rig = Rig::new();
+    let life = Life::begin(&rig);
+    let instance = life.on(async {
+        let start = StartRequest {
+            id: Some("promised".into()),
+            timeout: Some(2.0),
+            on_timeout: OnTimeout::Background,
+            notify_on_complete: true,
+            ..rig.command("echo a; sleep 1000")
+        };
+        let stream =
+            life.keeper.stream(Open { start: Some(Box::new(start)), attach: None }, &|_| {}).await.unwrap();
+        let instance = stream.instance.clone();
+        let mut capture = Capture::unlimited();
+        let _ = tokio::time::timeout(Duration::from_millis(300), stream.follow(&mut capture)).await;
+        instance
+    });
+    life.die();
+    let life = Life::begin(&rig);
+    life.on(async {
+        let attach = AttachTo {
+            id: "promised".into(),
+            target: Some(rig.target("default")),
+            instance,
+            from: 2,
+            screen: false,
+            until_closed: false,
+            size: None,
+        };
+        let stream = life.keeper.stream(Open { start: None, attach: Some(attach) }, &|_| {}).await.unwrap();
+        assert!(!stream.process.background);
+        let mut capture = Capture::unlimited();
+        let end = stream.follow(&mut capture).await.unwrap();
+        let StreamEnd::Detached(process, _) = end else { panic!("{end:?}") };
+        assert!(process.background && process.notify_on_complete);
+        assert_eq!(process.command.lossy(), "echo a; sleep 1000");
+        let found = life.keeper.process("promised").await.unwrap();
+        assert_eq!((found.state, found.background), (ProcessState::Running, true));
+        assert!((1900..9000).contains(&found.duration_ms), "{}", found.duration_ms);
+    });
+    life.die();
+    let life = Life::begin(&rig);
+    life.on(async {
+        assert_eq!(life.keeper.kill("promised", Default::default()).await.unwrap().survivors, 0);
+        assert_eq!(ended(&life.keeper, "promised").await.state, ProcessState::Ended);
+        assert_eq!(events_of(&life.keeper, EventKind::ProcessCompleted).await.len(), 1);
+    });
+    life.end(rig);
+}
+
+#[test]
+fn what_can_not_be_reached_is_not_given_up() {
+    let rig = Rig::new();
+    let life = Life::begin(&rig);
+    let process = life.on(async { life.keeper.start(rig.command("sleep 1000")).await.unwrap() });
+    life.die();
+    rig.backends.broken.store(true, Ordering::SeqCst);
+    let life = Life::begin(&rig);
+    life.on(async {
+        until("it is noticed", || async {
+            life.keeper.environment("default").await.unwrap().state == EnvironmentState::Failed
+        })
+        .await;
+        assert_eq!(life.keeper.process(&process.id).await.unwrap().state, ProcessState::Running);
+        assert_eq!(life.keeper.counts().await.unwrap().background, 1);
+        assert_eq!(life.keeper.kill(&process.id, Default::default()).await.unwrap_err().kind, Kind::NotFound);
+        rig.backends.broken.store(false, Ordering::SeqCst);
+        until("it is found again", || async {
+            life.keeper.environment("default").await.unwrap().background == 1
+        })
+        .await;
+        let environment = life.keeper.environment("default").await.unwrap();
+        assert_eq!((environment.state, environment.note), (EnvironmentState::Ready, None));
+        assert_eq!(life.keeper.kill(&process.id, Default::default()).await.unwrap().survivors, 0);
+        assert_eq!(ended(&life.keeper, &process.id).await.state, ProcessState::Ended);
+    });
+    life.end(rig);
+}
+
+#[test]
+fn one_that_was_recorded_and_not_started_is_told() {
+    let rig = Rig::new();
+    let life = Life::begin(&rig);
+    let process = life.on(async {
+        let process = life.keeper.start(rig.command("sleep 1000")).await.unwrap();
+        life.keeper.close(false).await.unwrap();
+        process
+    });
+    drop(life);
+    let runtime = Runtime::new().unwrap();
+    runtime.block_on(async {
+        let (store, _) = Store::open(&rig.home().join("farshell")).await.unwrap();
+        let mut row = store.process(&process.id).await.unwrap().unwrap();
+        row.process.id = "never".into();
+        row.process.state = ProcessState::Starting;
+        store.insert_process(row.clone(), None).await.unwrap();
+        // One that had been sent to an outpost which is gone.
+        row.process.id = "gone".into();
+        row.instance = Some("another".into());
+        store.insert_process(row.clone(), None).await.unwrap();
+        // And one of an environment of which nothing is known.
+        row.process.id = "nowhere".into();
+        row.process.environment = "local/nowhere".into();
+        store.insert_process(row, None).await.unwrap();
+        store.close().await.unwrap();
+    });
+    let life = Life::begin(&rig);
+    life.on(async {
+        assert_eq!(ended(&life.keeper, "never").await.state, ProcessState::NotStarted);
+        assert_eq!(ended(&life.keeper, "gone").await.state, ProcessState::Lost);
+        assert_eq!(ended(&life.keeper, "nowhere").await.state, ProcessState::Lost);
+        let found = life.keeper.process(&process.id).await.unwrap();
+        assert_eq!(found.state, ProcessState::Running);
+        assert_eq!(events_of(&life.keeper, EventKind::ProcessCompleted).await.len(), 3);
+    });
+    life.end(rig);
+}
+
+#[test]
+fn a_watch_goes_on_where_it_was() {
+    let rig = Rig::new();
+    let life = Life::begin(&rig);
+    let gate = rig.home().join("gate");
+    let process = life.on(async {
+        let command = format!(
+            "echo hit 1; while [ ! -e {0} ]; do sleep 0.02; done; echo hit 2; echo more; sleep 1000",
+            gate.display()
+        );
+        let start = StartRequest { watch_patterns: vec!["hit".into()], ..rig.command(&command) };
+        let process = life.keeper.start(start).await.unwrap();
+        until("it is told", || async { events_of(&life.keeper, EventKind::WatchMatched).await.len() == 1 })
+            .await;
+        process
+    });
+    life.die();
+    std::fs::write(&gate, "").unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    // The window of the first match is still open, so the second one is held back.
+    let life = Life::begin(&rig);
+    life.on(async {
+        until("it was searched", || async {
+            life.keeper.log(&process.id, LogQuery::default()).await.unwrap().text.lossy().contains("more")
+        })
+        .await;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        assert_eq!(events_of(&life.keeper, EventKind::WatchMatched).await.len(), 1);
+    });
+    life.die();
+    // Long after: what was found and not told comes now, and what was told does not come again.
+    let runtime = Runtime::new().unwrap();
+    runtime.block_on(async {
+        let store = loop {
+            match Store::open(&rig.home().join("farshell")).await {
+                Ok((store, _)) => break store,
+                Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
+            }
+        };
+        let row = store.process(&process.id).await.unwrap().unwrap();
+        assert_eq!(row.watch_offset, 6, "after the first line");
+        let mut state = row.watch_state.clone();
+        state["window"] = (state["window"].as_u64().unwrap() - 20_000).into();
+        assert!(store.set_watch(&process.id, row.watch_offset, state, Vec::new()).await.unwrap());
+        store.close().await.unwrap();
+    });
+    let life = Life::begin(&rig);
+    life.on(async {
+        until("it is told", || async { events_of(&life.keeper, EventKind::WatchMatched).await.len() == 2 })
+            .await;
+        let told = events_of(&life.keeper, EventKind::WatchMatched).await;
+        let lines: Vec<_> = told.iter().map(|event| (&event.data["line"], &event.data["offset"])).collect();
+        assert_eq!(lines, [(&"hit 1".into(), &0.into()), (&"hit 2".into(), &6.into())]);
+    });
+    life.end(rig);
+}
+
+#[test]
+fn a_clock_that_jumped_neither_ends_nor_keeps() {
+    for jump in [-86_400_000_i64, 86_400_000] {
+        let rig = Rig::new();
+        rig.config("terminal:\n  lifetime_seconds: 4\n");
+        let life = Life::begin(&rig);
+        life.on(async { rig.says(&life.keeper, "export A=1").await });
+        life.die();
+        edit_environment(&rig, |row| row.last_used_at = row.last_used_at.saturating_add_signed(jump));
+        let life = Life::begin(&rig);
+        life.on(async {
+            assert_eq!(rig.says(&life.keeper, "echo $A").await, "1\n", "it was not ended at once");
+            let environment = life.keeper.environment("default").await.unwrap();
+            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis()
+                as u64;
+            assert!(environment.expires_at.unwrap() <= now + 4500, "nor will it stay for ever");
+            until("it is gone", || async { life.keeper.environments().await.unwrap().is_empty() }).await;
+        });
+        life.end(rig);
+    }
+}
+
+#[test]
+fn an_environment_whose_end_was_interrupted_is_ended() {
+    let rig = Rig::new();
+    let life = Life::begin(&rig);
+    life.on(async { rig.says(&life.keeper, "true").await });
+    life.die();
+    edit_environment(&rig, |row| row.state = EnvironmentState::Ending);
+    let life = Life::begin(&rig);
+    life.on(async {
+        until("it is gone", || async { life.keeper.environments().await.unwrap().is_empty() }).await;
+        until("its outpost, too", || async { rig.outposts().is_empty() }).await;
+        assert_eq!(events_of(&life.keeper, EventKind::EnvironmentRemoved).await.len(), 1);
+    });
+    life.end(rig);
+}
+
+/// At any moment: of making, running, starting and ending.
+#[test]
+fn a_keeper_may_die_at_any_moment() {
+    let rig = Rig::new();
+    let mut started: Vec<String> = Vec::new();
+    for round in 0..15_u64 {
+        let life = Life::begin(&rig);
+        life.on(async {
+            let keeper = life.keeper.clone();
+            let work = async {
+                for n in 0.. {
+                    let id = format!("p-{round}-{n}");
+                    started.push(id.clone());
+                    let file = rig.home().join(&id);
+                    let start =
+                        StartRequest { id: Some(id), ..rig.command(&format!("echo x >>{}", file.display())) };
+                    keeper.start(start).await.unwrap();
+                    rig.says(&keeper, "echo ok").await;
+                    if n % 5 == 4 {
+                        crate::rig::remove_all(&keeper).await;
+                    }
+                }
+            };
+            let _ = tokio::time::timeout(Duration::from_millis(20 + round * 23), work).await;
+        });
+        life.die();
+    }
+    let life = Life::begin(&rig);
+    life.on(async {
+        let keeper = &life.keeper;
+        until("all are finished", || async { keeper.counts().await.unwrap().background == 0 }).await;
+        until("there is one outpost", || async { rig.outposts().len() <= 1 }).await;
+        let completed = events_of(keeper, EventKind::ProcessCompleted).await;
+        let mut told = std::collections::HashSet::new();
+        for event in &completed {
+            assert!(told.insert(event.process_id.clone().unwrap()), "{event:?} twice");
+        }
+        let mut ran = 0;
+        for id in &started {
+            let text = std::fs::read_to_string(rig.home().join(id)).unwrap_or_default();
+            assert!(text.is_empty() || text == "x\n", "{id} ran twice");
+            match keeper.process(id).await {
+                Ok(process) => {
+                    assert!(told.contains(id), "{id} has no event");
+                    match process.state {
+                        // Unless it was killed, with its environment.
+                        ProcessState::Ended if process.exit_code == Some(0) => {
+                            assert_eq!(text, "x\n", "{id}");
+                        }
+                        ProcessState::Ended => assert!(process.exit_code > Some(128), "{process:?}"),
+                        ProcessState::NotStarted => assert_eq!(text, "", "{id}"),
+                        ProcessState::Lost => {}
+                        other => panic!("{id} is {other:?}"),
+                    }
+                    ran += 1;
+                }
+                Err(_) => assert_eq!(text, "", "{id} ran and is not recorded"),
+            }
+        }
+        assert!(ran > 15, "{ran}");
+        assert!(all_events(keeper).await.len() > 15);
+    });
+    life.end(rig);
+}
+
+#[test]
+fn a_terminal_survives_too() {
+    let rig = Rig::new();
+    let life = Life::begin(&rig);
+    let process = life.on(async {
+        let start = StartRequest {
+            pty: Some(Size { rows: 5, cols: 20 }),
+            ..rig.command("echo hello; read x; echo $x")
+        };
+        let process = life.keeper.start(start).await.unwrap();
+        until("it prints", || async { life.keeper.screen(&process.id).await.unwrap().lines[0] == "hello" })
+            .await;
+        process
+    });
+    life.die();
+    let life = Life::begin(&rig);
+    life.on(async {
+        let screen = life.keeper.screen(&process.id).await.unwrap();
+        assert_eq!((screen.size, screen.lines[0].as_str()), (Size { rows: 5, cols: 20 }, "hello"));
+        let request = StdinRequest { data: "bye".into(), submit: true, ..StdinRequest::default() };
+        life.keeper.stdin(&process.id, request).await.unwrap();
+        assert_eq!(ended(&life.keeper, &process.id).await.exit_code, Some(0));
+        // A foreground command works as before.
+        assert_eq!(life.keeper.run(whole(rig.command("echo ok"))).await.unwrap().stdout, "ok\n");
+    });
+    life.end(rig);
+}

@@ -1,0 +1,14 @@
+//! The keeper with the real local backend: real outposts, real shells, a real database.
+#![expect(clippy::unwrap_used, reason = "a test that can't set up its world fails by saying so")]
+
+mod background;
+mod control;
+mod crash;
+mod environments;
+mod foreground;
+mod gc;
+mod life;
+mod rig;
+mod scale;
+mod streams;
+mod watch;

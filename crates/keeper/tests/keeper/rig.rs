@@ -1,0 +1,316 @@
+//! A home of its own for each test, and the end of everything in it.
+
+use farshell_api::environment::{RemoveRequest, RemoveResult};
+use farshell_api::event::{Event, EventKind, EventQuery};
+use farshell_api::process::{Process, ProcessState, WaitRequest};
+use farshell_api::run::{Caller, RunRequest, RunResult, StartRequest, Target, default_max_output};
+use farshell_config::{Settings, settings};
+use farshell_engine::backend::{BoxFuture, ByteStream, Capabilities, Finding, Found, Identity, Place, Spec};
+use farshell_engine::{Backend, Error, Kind, Result};
+use farshell_keeper::{Backends, Keeper, Options};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// Long enough for a machine that has other things to do.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+#[derive(Debug)]
+pub(crate) struct Rig {
+    dir: tempfile::TempDir,
+    pub(crate) backends: Arc<Fake>,
+}
+
+/// The local backend under two names, counted.
+#[derive(Debug, Default)]
+pub(crate) struct Fake {
+    pub(crate) provisioned: Arc<AtomicUsize>,
+    /// No place can be had.
+    pub(crate) broken: Arc<AtomicBool>,
+    /// No place can be connected to.
+    pub(crate) unreachable: Arc<AtomicBool>,
+}
+
+#[derive(Debug)]
+struct Reachable {
+    place: Box<dyn Place>,
+    unreachable: Arc<AtomicBool>,
+}
+
+impl Place for Reachable {
+    fn identity(&self) -> Identity {
+        self.place.identity()
+    }
+
+    fn connect(&self) -> BoxFuture<'_, Result<ByteStream>> {
+        Box::pin(async move {
+            match self.unreachable.load(Ordering::SeqCst) {
+                true => Err(Error::new(Kind::Disconnected, "connecting", "it is out of reach")),
+                false => self.place.connect().await,
+            }
+        })
+    }
+
+    fn destroy(&self) -> BoxFuture<'_, Result<()>> {
+        self.place.destroy()
+    }
+}
+
+#[derive(Debug)]
+struct Counted {
+    name: &'static str,
+    local: farshell_local::Local,
+    provisioned: Arc<AtomicUsize>,
+    broken: Arc<AtomicBool>,
+    unreachable: Arc<AtomicBool>,
+}
+
+impl Fake {
+    fn counted(&self, name: &'static str, home: &Path) -> Arc<dyn Backend> {
+        // Another name has another machine, so to speak.
+        let home = if name == "local" { home.join("farshell") } else { home.join("farshell").join(name) };
+        Arc::new(Counted {
+            name,
+            local: farshell_local::Local::new(farshell_local::Config { home }),
+            provisioned: Arc::clone(&self.provisioned),
+            broken: Arc::clone(&self.broken),
+            unreachable: Arc::clone(&self.unreachable),
+        })
+    }
+}
+
+impl Backends for Fake {
+    fn open(&self, settings: &Settings, home: &Path) -> Result<Arc<dyn Backend>> {
+        match &settings.backend {
+            settings::Backend::Local(_) => Ok(self.counted("local", home)),
+            settings::Backend::Daytona(_) => Ok(self.counted("daytona", home)),
+            _ => Err(Error::new(Kind::Unavailable, "choosing the backend", "not in this build")),
+        }
+    }
+
+    fn all(&self, home: &Path) -> Vec<Arc<dyn Backend>> {
+        vec![self.counted("local", home), self.counted("daytona", home)]
+    }
+}
+
+impl Backend for Counted {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.local.capabilities()
+    }
+
+    fn provision<'a>(&'a self, spec: &'a Spec) -> BoxFuture<'a, Result<Box<dyn Place>>> {
+        Box::pin(async move {
+            self.provisioned.fetch_add(1, Ordering::SeqCst);
+            if self.broken.load(Ordering::SeqCst) {
+                return Err(Error::new(Kind::Unavailable, "provisioning", "it is broken"));
+            }
+            // Long enough for others to come meanwhile.
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            let place = self.local.provision(spec).await?;
+            let unreachable = Arc::clone(&self.unreachable);
+            Ok(Box::new(Reachable { place, unreachable }) as Box<dyn Place>)
+        })
+    }
+
+    fn check(&self) -> BoxFuture<'_, Vec<Finding>> {
+        self.local.check()
+    }
+
+    fn survey(&self) -> BoxFuture<'_, Result<Vec<Found>>> {
+        self.local.survey()
+    }
+
+    fn remove_found<'a>(&'a self, found: &'a Found) -> BoxFuture<'a, Result<()>> {
+        self.local.remove_found(found)
+    }
+}
+
+impl Rig {
+    pub(crate) fn new() -> Self {
+        let dir = tempfile::Builder::new().prefix("farshell-keeper-").tempdir().unwrap();
+        Self { dir, backends: Arc::default() }
+    }
+
+    pub(crate) fn home(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub(crate) fn run_dir(&self, task: &str) -> PathBuf {
+        let task = farshell_engine::TaskName::new(task).unwrap();
+        farshell_local::run_dir(&self.home().join("farshell"), &task)
+    }
+
+    /// Opens the keeper, as soon as the one before has let go.
+    pub(crate) async fn open(&self) -> Keeper {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let options = Options { home: self.home().to_owned(), backends: self.backends.clone() };
+            match Keeper::open(options).await {
+                Ok(keeper) => return keeper,
+                Err(error) if error.kind == Kind::Busy && Instant::now() < deadline => {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    pub(crate) fn config(&self, text: &str) {
+        std::fs::write(self.home().join("config.yaml"), text).unwrap();
+    }
+
+    /// A caller that stands in the home, with these variables besides.
+    pub(crate) fn caller(&self, variables: &[(&str, &str)]) -> Caller {
+        let home = self.home().to_str().unwrap();
+        let path = std::env::var("PATH").unwrap();
+        let mut env: BTreeMap<String, farshell_api::Text> =
+            [("HOME", home), ("PATH", path.as_str())].map(|(n, v)| (n.to_owned(), v.into())).into();
+        env.extend(variables.iter().map(|(n, v)| ((*n).to_owned(), (*v).into())));
+        Caller { cwd: Some(home.into()), env: Some(env) }
+    }
+
+    pub(crate) fn target(&self, task: &str) -> Target {
+        self.target_with(task, &[])
+    }
+
+    pub(crate) fn target_with(&self, task: &str, variables: &[(&str, &str)]) -> Target {
+        Target { task: task.into(), backend: None, caller: Some(self.caller(variables)) }
+    }
+
+    pub(crate) fn command(&self, command: &str) -> StartRequest {
+        StartRequest { target: self.target("default"), ..StartRequest::new(command) }
+    }
+
+    pub(crate) fn request(&self, command: &str) -> RunRequest {
+        whole(self.command(command))
+    }
+
+    pub(crate) async fn run(&self, keeper: &Keeper, command: &str) -> RunResult {
+        keeper.run(self.request(command)).await.unwrap()
+    }
+
+    /// What a command prints, which must succeed.
+    pub(crate) async fn says(&self, keeper: &Keeper, command: &str) -> String {
+        let result = self.run(keeper, command).await;
+        assert_eq!((result.exit_code, result.stderr.as_str()), (0, ""), "{command}");
+        result.stdout
+    }
+
+    /// Removes every environment, closes the keeper, and looks that nothing is left.
+    pub(crate) async fn end(self, keeper: Keeper) {
+        let removed = remove_all(&keeper).await;
+        assert_eq!(removed.failed, []);
+        keeper.close(false).await.unwrap();
+        self.nothing_left();
+    }
+
+    pub(crate) fn nothing_left(&self) {
+        // An outpost's directory goes a moment before its process does.
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while !self.outposts().is_empty() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(self.outposts(), Vec::<u32>::new(), "outposts are left");
+        let run = std::fs::read_dir(self.home().join("farshell/run")).into_iter().flatten().flatten();
+        let left: Vec<_> =
+            run.map(|e| e.file_name()).filter(|n| !n.to_string_lossy().starts_with('.')).collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
+
+    /// The daemons of this home.
+    pub(crate) fn outposts(&self) -> Vec<u32> {
+        let home = self.home().to_str().unwrap();
+        let pids = std::fs::read_dir("/proc").unwrap().flatten();
+        let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        let daemons: Vec<u32> = pids
+            .filter(|pid| {
+                let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+                let line = String::from_utf8_lossy(&line);
+                line.contains(home) && line.contains("\0daemon\0")
+            })
+            .collect();
+        // A child that has not become another program yet looks like its parent.
+        let own = |pid: &u32| parent(*pid).is_some_and(|parent| !daemons.contains(&parent));
+        daemons.iter().copied().filter(own).collect()
+    }
+
+    pub(crate) fn kill_outposts(&self) {
+        for pid in self.outposts() {
+            signal(pid, rustix::process::Signal::KILL);
+        }
+    }
+}
+
+impl Drop for Rig {
+    /// A test that failed leaves nothing either.
+    fn drop(&mut self) {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let mut quiet = 0;
+        // A keeper that still runs may start another one.
+        while quiet < 10 && Instant::now() < deadline {
+            let outposts = self.outposts();
+            quiet = if outposts.is_empty() { quiet + 1 } else { 0 };
+            outposts.iter().for_each(|pid| signal(*pid, rustix::process::Signal::TERM));
+            std::thread::sleep(Duration::from_millis(if std::thread::panicking() { 30 } else { 1 }));
+        }
+    }
+}
+
+pub(crate) fn signal(pid: u32, signal: rustix::process::Signal) {
+    if let Some(pid) = rustix::process::Pid::from_raw(pid.cast_signed()) {
+        let _ = rustix::process::kill_process(pid, signal);
+    }
+}
+
+fn parent(pid: u32) -> Option<u32> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+pub(crate) fn runs(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
+}
+
+pub(crate) fn whole(start: StartRequest) -> RunRequest {
+    RunRequest { start, input: None, max_output: default_max_output() }
+}
+
+pub(crate) async fn remove_all(keeper: &Keeper) -> RemoveResult {
+    keeper.remove(RemoveRequest { all: true, force: true, ..RemoveRequest::default() }).await.unwrap()
+}
+
+/// Waits for the end of a process.
+pub(crate) async fn ended(keeper: &Keeper, id: &str) -> Process {
+    let process = keeper.wait(id, WaitRequest { timeout: Some(PATIENCE.as_secs_f64()) }).await.unwrap();
+    assert!(
+        !matches!(process.state, ProcessState::Starting | ProcessState::Queued | ProcessState::Running),
+        "it goes on: {process:?}"
+    );
+    process
+}
+
+pub(crate) async fn all_events(keeper: &Keeper) -> Vec<Event> {
+    keeper.events(EventQuery { limit: Some(10_000), ..EventQuery::default() }).await.unwrap().events
+}
+
+pub(crate) async fn events_of(keeper: &Keeper, kind: EventKind) -> Vec<Event> {
+    let mut events = all_events(keeper).await;
+    events.retain(|event| event.kind == kind);
+    events
+}
+
+/// Waits until something is so.
+pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut so: impl FnMut() -> F) {
+    let deadline = Instant::now() + PATIENCE;
+    while !so().await {
+        assert!(Instant::now() < deadline, "it never came to this: {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}

@@ -1,0 +1,75 @@
+//! The work behind a stream, in tasks of its own: a client that goes away, or a fault, ends the stream and nothing
+//! else.
+
+use super::queue::{Queue, ToClient};
+use crate::app::App;
+use crate::refusal::{Refusal, api_error};
+use farshell_api::ApiError;
+use farshell_api::stream::{Open, ServerMessage};
+use farshell_engine::Result;
+use farshell_keeper::{Stream, StreamEnd};
+use std::sync::Arc;
+use tokio::task::{JoinError, JoinHandle};
+
+/// The place is found or made, and the process looked for. If nobody waits any more, the place is there all the same.
+pub(super) struct Opening(JoinHandle<Option<Result<Stream>>>);
+
+impl Opening {
+    pub(super) fn begin(app: &Arc<App>, open: Open, queue: Arc<Queue>) -> Self {
+        let keeper = app.keeper.clone();
+        Self(app.apart(async move {
+            let progress = |message: &str| {
+                if queue.takes_answers() {
+                    queue.say(&ServerMessage::Progress { message: message.to_owned() });
+                }
+            };
+            keeper.stream(open, &progress).await
+        }))
+    }
+
+    pub(super) async fn opened(&mut self) -> std::result::Result<Stream, ApiError> {
+        flat((&mut self.0).await)
+    }
+}
+
+/// Output goes to the client until the process ends.
+pub(super) struct Following {
+    task: JoinHandle<Option<Result<StreamEnd>>>,
+    /// The process was started by this stream. Somebody has to follow it to its end, so that its environment is
+    /// known to be in use and its timeout has its effect, even if the client has gone.
+    starts: bool,
+}
+
+impl Following {
+    pub(super) fn begin(app: &Arc<App>, stream: Stream, starts: bool, queue: Arc<Queue>) -> Self {
+        let task = app.apart(async move { stream.follow(&mut ToClient(queue)).await });
+        Self { task, starts }
+    }
+
+    pub(super) async fn ended(&mut self) -> std::result::Result<StreamEnd, ApiError> {
+        flat((&mut self.task).await)
+    }
+
+    /// Nothing more is to go to the client.
+    pub(super) fn stop(&self) {
+        self.task.abort();
+    }
+}
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        if !self.starts {
+            self.task.abort();
+        }
+    }
+}
+
+/// Also of a task that failed, or that the end of the server took.
+fn flat<T>(joined: std::result::Result<Option<Result<T>>, JoinError>) -> std::result::Result<T, ApiError> {
+    match joined {
+        Ok(Some(Ok(value))) => Ok(value),
+        Ok(Some(Err(error))) => Err(api_error(error)),
+        Ok(None) => Err(*Refusal::interrupted().error),
+        Err(_) => Err(*Refusal::panicked().error),
+    }
+}

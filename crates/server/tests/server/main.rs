@@ -1,0 +1,14 @@
+//! The server as its callers meet it: a process of its own, with the local backend behind it.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that can't set up its world fails by saying so"
+)]
+
+mod api;
+mod document;
+mod life;
+mod rig;
+mod speed;
+mod streams;
+mod tcp;
