@@ -40,7 +40,7 @@ fn main() {
         found.insert(arch.clone(), build(&root, &out, &arch));
     }
 
-    let mut code = String::from("const OUTPOSTS: &[Outpost] = &[\n");
+    let mut code = String::from("static OUTPOSTS: &[Outpost] = &[\n");
     for (arch, path) in found {
         let bytes = std::fs::read(&path).expect("the outpost is readable");
         let hash: String = Sha256::digest(&bytes).iter().map(|b| format!("{b:02x}")).collect();

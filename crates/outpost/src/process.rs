@@ -57,6 +57,8 @@ pub(crate) struct Process {
     pub timed_out: bool,
     pub workdir_failed: bool,
     pub killing: bool,
+    /// Somebody wants it to end: it must not be given to another shell if its own dies before it begins.
+    pub unwanted: bool,
     pub killed: Option<Killed>,
     pub shell_restarted: bool,
     pub state_lost: bool,
@@ -142,6 +144,7 @@ impl Process {
             timed_out: false,
             workdir_failed: false,
             killing: false,
+            unwanted: false,
             killed: None,
             shell_restarted: false,
             state_lost: false,

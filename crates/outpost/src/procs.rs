@@ -456,6 +456,7 @@ impl Daemon {
         let target = self.target(process, libc::SIGTERM, grace);
         if let Some(process) = self.procs.get_mut(&key) {
             process.killing = true;
+            process.unwanted = true;
         }
         // The killer lives as long as the daemon.
         let _ = self.killer.send(target);

@@ -234,6 +234,9 @@ impl Daemon {
         let reached = kill::signal_members(&target, signal);
         if matches!(signal, libc::SIGINT | libc::SIGTERM | libc::SIGKILL | libc::SIGHUP | libc::SIGQUIT) {
             let key = process.key;
+            if let Some(process) = self.procs.get_mut(&key) {
+                process.unwanted = true;
+            }
             self.look_for_latecomers(key, signal, LOOKS, reached);
         }
         Ok(())

@@ -647,7 +647,9 @@ impl Daemon {
             self.shells.remove(&key);
             return;
         };
-        let taken = self.shells.get(&key).is_some_and(Shell::took_command);
+        let current = self.sessions.get(&name).and_then(|session| session.current);
+        let unwanted = current.and_then(|key| self.procs.get(&key)).is_some_and(|process| process.unwanted);
+        let taken = unwanted || self.shells.get(&key).is_some_and(Shell::took_command);
         let kept = self.take_state(&name, key);
         self.shells.remove(&key);
         if let Some(session) = self.sessions.get_mut(&name) {

@@ -7,7 +7,7 @@
 //!
 //! | file | question |
 //! |---|---|
-//! | `serve.rs`, `life.rs` | how does it start, when does it end, and what happens then? |
+//! | `serve.rs`, `life.rs`, `watch.rs` | how does it start, when does it end, and what happens then? |
 //! | `paths.rs`, `lock.rs`, `socket.rs`, `token.rs`, `tls.rs` | where does it listen, and to whom? |
 //! | `connection.rs`, `gate.rs` | who may ask, and in which version? |
 //! | `routes.rs` | what can be asked? The one table behind the router and the document |
@@ -33,6 +33,7 @@ mod socket;
 mod stream;
 mod tls;
 mod token;
+mod watch;
 
 pub use openapi::{markdown_table, openapi};
 pub use paths::{Paths, paths};

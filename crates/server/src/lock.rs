@@ -60,14 +60,22 @@ impl Lock {
             Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
             Err(error) => return Err(io(error.into())),
         }
+        let lock = Self { file };
         // A lock on a file that is no longer there keeps nobody out.
-        let (ours, there) = (file.metadata().map_err(io)?, std::fs::metadata(path));
-        if !there.is_ok_and(|there| (there.dev(), there.ino()) == (ours.dev(), ours.ino())) {
+        if !lock.is_in(directory) {
             return Ok(None);
         }
         let pid = format!("{}\n", std::process::id());
-        file.set_len(0).and_then(|()| file.write_all_at(pid.as_bytes(), 0)).map_err(io)?;
-        Ok(Some(Self { file }))
+        lock.file.set_len(0).and_then(|()| lock.file.write_all_at(pid.as_bytes(), 0)).map_err(io)?;
+        Ok(Some(lock))
+    }
+
+    /// Is the file that is locked still the one that others find?
+    pub(crate) fn is_in(&self, directory: &Directory) -> bool {
+        let (Ok(ours), Ok(there)) = (self.file.metadata(), std::fs::metadata(&directory.paths.lock)) else {
+            return false;
+        };
+        (there.dev(), there.ino()) == (ours.dev(), ours.ino())
     }
 }
 

@@ -11,6 +11,7 @@ use crate::routes::{router, table};
 use crate::socket::Socket;
 use crate::tls::Tls;
 use crate::token::Token;
+use crate::watch::Watch;
 use axum::Router;
 use farshell_api::server::ServerStatus;
 use farshell_engine::{Error, Kind, Result};
@@ -192,11 +193,13 @@ impl Porter {
         signals: &mut Signals,
     ) -> Result<String> {
         let life = &self.app.life;
+        let mut watch = Watch::new(directory);
         loop {
             let why = {
                 let mut quiet = pin!(self.quiet());
                 let mut troubled = false;
                 let mut stopped = pin!(life.reached(Phase::Stopping));
+                let mut gone = pin!(watch.gone(directory, lock));
                 loop {
                     tokio::select! {
                         accepted = socket.accept() => match accepted {
@@ -207,6 +210,7 @@ impl Porter {
                             Err(error) => breathe(&mut troubled, &error).await,
                         },
                         () = &mut stopped => break Some("asked to".to_owned()),
+                        () = &mut gone => break Some("its home was removed".to_owned()),
                         name = signals.next() => break Some(format!("signal {name}")),
                         // Somebody may have come in the same moment.
                         () = &mut quiet => match life.connections() {

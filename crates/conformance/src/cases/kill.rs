@@ -37,7 +37,8 @@ cases! {
         kill_of_what_has_ended_finds_its_daemons,
         an_exec_in_the_shell_is_killed_too,
         a_plain_command_is_never_run_twice,
-        an_interrupt_that_comes_early_is_not_lost;
+        an_interrupt_that_comes_early_is_not_lost,
+        a_kill_that_comes_early_is_not_lost;
 }
 
 /// What the command itself said. The shell reports a program that a signal ended in words of its own, as it does on
@@ -375,6 +376,27 @@ async fn an_interrupt_that_comes_early_is_not_lost(env: &Env) -> Done {
         let (ran, ()) = tokio::try_join!(env.run_with(&options), early)?;
         check_eq!(ran.code(), 130, "the command");
         check!(ran.took < PROMPT, "it was interrupted, after {:?}", ran.took);
+        env.await_naps(0).await?;
+    }
+    Ok(())
+}
+
+async fn a_kill_that_comes_early_is_not_lost(env: &Env) -> Done {
+    for _ in 0..25 {
+        let options = env.command(env.nap(1));
+        let early = async {
+            loop {
+                let status = env.outpost().status(options.id.clone()).await;
+                if status.is_ok_and(|status| status.state == State::Running) {
+                    break;
+                }
+                tokio::task::yield_now().await;
+            }
+            Ok::<_, Failure>(env.outpost().kill(vec![options.id.clone()], Duration::ZERO).await?)
+        };
+        let (ran, killed) = tokio::try_join!(env.run_with(&options), early)?;
+        check!(killed.iter().all(|(_, killed)| killed.left == 0), "{killed:?}");
+        check!(ran.took < PROMPT, "it was killed, after {:?}", ran.took);
         env.await_naps(0).await?;
     }
     Ok(())

@@ -1,48 +1,15 @@
-//! A keeper that dies, and the one after it.
-//!
-//! A runtime that is dropped stops every task where it stands, and nothing is closed or flushed: for the records and
-//! the outposts that is what `kill -9` is.
+//! A keeper that dies, and the one after it: what it finds.
 
-use crate::rig::{Rig, all_events, ended, events_of, until, whole};
+use crate::rig::{Life, Rig, all_events, ended, events_of, until};
 use farshell_api::environment::EnvironmentState;
 use farshell_api::event::EventKind;
 use farshell_api::process::{LogQuery, ProcessState, StdinRequest};
-use farshell_api::run::{OnTimeout, Size, StartRequest};
-use farshell_api::stream::{AttachTo, Open};
+use farshell_api::run::StartRequest;
 use farshell_engine::Kind;
-use farshell_engine::capture::Capture;
-use farshell_keeper::{Keeper, StreamEnd};
 use farshell_store::Store;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::runtime::Runtime;
-
-/// One life of a keeper.
-struct Life {
-    runtime: Runtime,
-    keeper: Keeper,
-}
-
-impl Life {
-    fn begin(rig: &Rig) -> Self {
-        let runtime =
-            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-        let keeper = runtime.block_on(rig.open());
-        Self { runtime, keeper }
-    }
-
-    fn on<T>(&self, work: impl Future<Output = T>) -> T {
-        self.runtime.block_on(work)
-    }
-
-    fn die(self) {
-        self.runtime.shutdown_timeout(Duration::from_secs(5));
-    }
-
-    fn end(self, rig: Rig) {
-        self.runtime.block_on(rig.end(self.keeper));
-    }
-}
 
 /// Changes a record while no keeper has it.
 fn edit_environment(rig: &Rig, change: impl FnOnce(&mut farshell_store::EnvironmentRow)) {
@@ -118,90 +85,6 @@ fn what_runs_is_found_and_what_ended_is_completed_once() {
 }
 
 #[test]
-fn output_goes_on_at_the_byte() {
-    let rig = Rig::new();
-    let life = Life::begin(&rig);
-    let process = life.on(async {
-        rig.says(&life.keeper, "true").await;
-        let start = rig.command("i=0; while [ $i -lt 300 ]; do echo line $i; i=$((i+1)); sleep 0.005; done");
-        life.keeper.start(start).await.unwrap()
-    });
-    life.die();
-    let mut text = Vec::new();
-    for _ in 0..4 {
-        let life = Life::begin(&rig);
-        life.on(async {
-            let attach = AttachTo {
-                id: process.id.clone(),
-                target: None,
-                instance: None,
-                from: text.len() as u64,
-                screen: false,
-                until_closed: false,
-                size: None,
-            };
-            let stream =
-                life.keeper.stream(Open { start: None, attach: Some(attach) }, &|_| {}).await.unwrap();
-            let mut capture = Capture::unlimited();
-            let _ = tokio::time::timeout(Duration::from_millis(300), stream.follow(&mut capture)).await;
-            text.extend(capture.output.to_bytes());
-        });
-        life.die();
-    }
-    let life = Life::begin(&rig);
-    life.on(async {
-        ended(&life.keeper, &process.id).await;
-        let log = life.keeper.log(&process.id, LogQuery::default()).await.unwrap();
-        text.extend_from_slice(&log.text.0[text.len()..]);
-        let expected: String = (0..300).map(|i| format!("line {i}\n")).collect();
-        assert_eq!(String::from_utf8(text).unwrap(), expected);
-        assert_eq!(events_of(&life.keeper, EventKind::ProcessCompleted).await.len(), 1);
-        assert_eq!(events_of(&life.keeper, EventKind::ProcessStarted).await.len(), 1);
-    });
-    life.end(rig);
-}
-
-#[test]
-fn a_foreground_command_is_found_by_its_target_and_keeps_its_environment() {
-    let rig = Rig::new();
-    rig.config("terminal:\n  lifetime_seconds: 1\n");
-    let life = Life::begin(&rig);
-    let instance = life.on(async {
-        let start =
-            StartRequest { id: Some("fore".into()), ..rig.command("echo a; sleep 4; echo b; exit 6") };
-        let stream =
-            life.keeper.stream(Open { start: Some(Box::new(start)), attach: None }, &|_| {}).await.unwrap();
-        let instance = stream.instance.clone();
-        let mut capture = Capture::unlimited();
-        let _ = tokio::time::timeout(Duration::from_millis(500), stream.follow(&mut capture)).await;
-        assert_eq!(capture.output.to_bytes(), b"a\n");
-        instance
-    });
-    life.die();
-    let life = Life::begin(&rig);
-    life.on(async {
-        // Longer than the lifetime: what runs keeps the environment, though nobody has asked for it yet.
-        tokio::time::sleep(Duration::from_millis(2000)).await;
-        assert_eq!(life.keeper.environment("default").await.unwrap().foreground, 1);
-        let attach = AttachTo {
-            id: "fore".into(),
-            target: Some(rig.target("default")),
-            instance,
-            from: 2,
-            screen: false,
-            until_closed: false,
-            size: None,
-        };
-        let stream = life.keeper.stream(Open { start: None, attach: Some(attach) }, &|_| {}).await.unwrap();
-        let mut capture = Capture::unlimited();
-        let end = stream.follow(&mut capture).await.unwrap();
-        assert_eq!(capture.output.to_bytes(), b"b\n");
-        assert!(matches!(end, StreamEnd::Ended(process) if process.exit_code == Some(6)));
-    });
-    life.end(rig);
-}
-
-#[test]
 fn what_died_with_its_outpost_is_lost_once() {
     let rig = Rig::new();
     let life = Life::begin(&rig);
@@ -224,58 +107,6 @@ fn what_died_with_its_outpost_is_lost_once() {
         until("what it left is swept", || async { !crate::rig::runs(pid) }).await;
         let environment = life.keeper.environment("default").await.unwrap();
         assert_eq!(environment.state, EnvironmentState::Ready);
-    });
-    life.end(rig);
-}
-
-#[test]
-fn a_promise_to_go_on_in_the_background_is_kept() {
-    let rig = Rig::new();
-    let life = Life::begin(&rig);
-    let instance = life.on(async {
-        let start = StartRequest {
-            id: Some("promised".into()),
-            timeout: Some(2.0),
-            on_timeout: OnTimeout::Background,
-            notify_on_complete: true,
-            ..rig.command("echo a; sleep 1000")
-        };
-        let stream =
-            life.keeper.stream(Open { start: Some(Box::new(start)), attach: None }, &|_| {}).await.unwrap();
-        let instance = stream.instance.clone();
-        let mut capture = Capture::unlimited();
-        let _ = tokio::time::timeout(Duration::from_millis(300), stream.follow(&mut capture)).await;
-        instance
-    });
-    life.die();
-    let life = Life::begin(&rig);
-    life.on(async {
-        let attach = AttachTo {
-            id: "promised".into(),
-            target: Some(rig.target("default")),
-            instance,
-            from: 2,
-            screen: false,
-            until_closed: false,
-            size: None,
-        };
-        let stream = life.keeper.stream(Open { start: None, attach: Some(attach) }, &|_| {}).await.unwrap();
-        assert!(!stream.process.background);
-        let mut capture = Capture::unlimited();
-        let end = stream.follow(&mut capture).await.unwrap();
-        let StreamEnd::Detached(process, _) = end else { panic!("{end:?}") };
-        assert!(process.background && process.notify_on_complete);
-        assert_eq!(process.command.lossy(), "echo a; sleep 1000");
-        let found = life.keeper.process("promised").await.unwrap();
-        assert_eq!((found.state, found.background), (ProcessState::Running, true));
-        assert!((1900..9000).contains(&found.duration_ms), "{}", found.duration_ms);
-    });
-    life.die();
-    let life = Life::begin(&rig);
-    life.on(async {
-        assert_eq!(life.keeper.kill("promised", Default::default()).await.unwrap().survivors, 0);
-        assert_eq!(ended(&life.keeper, "promised").await.state, ProcessState::Ended);
-        assert_eq!(events_of(&life.keeper, EventKind::ProcessCompleted).await.len(), 1);
     });
     life.end(rig);
 }
@@ -344,63 +175,6 @@ fn one_that_was_recorded_and_not_started_is_told() {
         let found = life.keeper.process(&process.id).await.unwrap();
         assert_eq!(found.state, ProcessState::Running);
         assert_eq!(events_of(&life.keeper, EventKind::ProcessCompleted).await.len(), 3);
-    });
-    life.end(rig);
-}
-
-#[test]
-fn a_watch_goes_on_where_it_was() {
-    let rig = Rig::new();
-    let life = Life::begin(&rig);
-    let gate = rig.home().join("gate");
-    let process = life.on(async {
-        let command = format!(
-            "echo hit 1; while [ ! -e {0} ]; do sleep 0.02; done; echo hit 2; echo more; sleep 1000",
-            gate.display()
-        );
-        let start = StartRequest { watch_patterns: vec!["hit".into()], ..rig.command(&command) };
-        let process = life.keeper.start(start).await.unwrap();
-        until("it is told", || async { events_of(&life.keeper, EventKind::WatchMatched).await.len() == 1 })
-            .await;
-        process
-    });
-    life.die();
-    std::fs::write(&gate, "").unwrap();
-    std::thread::sleep(Duration::from_millis(200));
-    // The window of the first match is still open, so the second one is held back.
-    let life = Life::begin(&rig);
-    life.on(async {
-        until("it was searched", || async {
-            life.keeper.log(&process.id, LogQuery::default()).await.unwrap().text.lossy().contains("more")
-        })
-        .await;
-        tokio::time::sleep(Duration::from_millis(300)).await;
-        assert_eq!(events_of(&life.keeper, EventKind::WatchMatched).await.len(), 1);
-    });
-    life.die();
-    // Long after: what was found and not told comes now, and what was told does not come again.
-    let runtime = Runtime::new().unwrap();
-    runtime.block_on(async {
-        let store = loop {
-            match Store::open(&rig.home().join("farshell")).await {
-                Ok((store, _)) => break store,
-                Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
-            }
-        };
-        let row = store.process(&process.id).await.unwrap().unwrap();
-        assert_eq!(row.watch_offset, 6, "after the first line");
-        let mut state = row.watch_state.clone();
-        state["window"] = (state["window"].as_u64().unwrap() - 20_000).into();
-        assert!(store.set_watch(&process.id, row.watch_offset, state, Vec::new()).await.unwrap());
-        store.close().await.unwrap();
-    });
-    let life = Life::begin(&rig);
-    life.on(async {
-        until("it is told", || async { events_of(&life.keeper, EventKind::WatchMatched).await.len() == 2 })
-            .await;
-        let told = events_of(&life.keeper, EventKind::WatchMatched).await;
-        let lines: Vec<_> = told.iter().map(|event| (&event.data["line"], &event.data["offset"])).collect();
-        assert_eq!(lines, [(&"hit 1".into(), &0.into()), (&"hit 2".into(), &6.into())]);
     });
     life.end(rig);
 }
@@ -504,34 +278,6 @@ fn a_keeper_may_die_at_any_moment() {
         }
         assert!(ran > 15, "{ran}");
         assert!(all_events(keeper).await.len() > 15);
-    });
-    life.end(rig);
-}
-
-#[test]
-fn a_terminal_survives_too() {
-    let rig = Rig::new();
-    let life = Life::begin(&rig);
-    let process = life.on(async {
-        let start = StartRequest {
-            pty: Some(Size { rows: 5, cols: 20 }),
-            ..rig.command("echo hello; read x; echo $x")
-        };
-        let process = life.keeper.start(start).await.unwrap();
-        until("it prints", || async { life.keeper.screen(&process.id).await.unwrap().lines[0] == "hello" })
-            .await;
-        process
-    });
-    life.die();
-    let life = Life::begin(&rig);
-    life.on(async {
-        let screen = life.keeper.screen(&process.id).await.unwrap();
-        assert_eq!((screen.size, screen.lines[0].as_str()), (Size { rows: 5, cols: 20 }, "hello"));
-        let request = StdinRequest { data: "bye".into(), submit: true, ..StdinRequest::default() };
-        life.keeper.stdin(&process.id, request).await.unwrap();
-        assert_eq!(ended(&life.keeper, &process.id).await.exit_code, Some(0));
-        // A foreground command works as before.
-        assert_eq!(life.keeper.run(whole(rig.command("echo ok"))).await.unwrap().stdout, "ok\n");
     });
     life.end(rig);
 }

@@ -8,6 +8,7 @@ mod environments;
 mod foreground;
 mod gc;
 mod life;
+mod resume;
 mod rig;
 mod scale;
 mod streams;

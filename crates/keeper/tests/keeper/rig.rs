@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+use tokio::runtime::Runtime;
 
 /// Long enough for a machine that has other things to do.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -312,5 +313,33 @@ pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut so: impl FnM
     while !so().await {
         assert!(Instant::now() < deadline, "it never came to this: {what}");
         tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// One life of a keeper. A runtime that is dropped stops every task where it stands, and nothing is closed or flushed:
+/// for the records and the outposts that is what `kill -9` is.
+pub(crate) struct Life {
+    runtime: Runtime,
+    pub(crate) keeper: Keeper,
+}
+
+impl Life {
+    pub(crate) fn begin(rig: &Rig) -> Self {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let keeper = runtime.block_on(rig.open());
+        Self { runtime, keeper }
+    }
+
+    pub(crate) fn on<T>(&self, work: impl Future<Output = T>) -> T {
+        self.runtime.block_on(work)
+    }
+
+    pub(crate) fn die(self) {
+        self.runtime.shutdown_timeout(Duration::from_secs(5));
+    }
+
+    pub(crate) fn end(self, rig: Rig) {
+        self.runtime.block_on(rig.end(self.keeper));
     }
 }

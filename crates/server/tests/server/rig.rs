@@ -231,6 +231,18 @@ impl World {
         self.post("/v1/run", json!({"start": {"command": command}})).await.ok()
     }
 
+    /// The server's counts, when it has noticed who is connected and who has gone.
+    pub(crate) async fn counts(&self, connections: u32) -> Value {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let counts = self.get("/v1/server").await.ok()["counts"].take();
+            if counts["connections"] == connections {
+                return counts;
+            }
+            assert!(Instant::now() < deadline, "{counts}");
+        }
+    }
+
     pub(crate) async fn stream(&self, open: Value) -> Stream<UnixStream> {
         Stream::open(self.connect().await, open).await
     }
@@ -336,6 +348,7 @@ where
     };
     let answer = tokio::time::timeout(PATIENCE, asked).await.expect("no answer in time");
     connection.abort();
+    let _ = connection.await;
     answer
 }
 
@@ -411,11 +424,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Stream<S> {
         }
     }
 
-    /// The first message must be this.
+    /// The first message must be this, but for news of what takes long.
     pub(crate) async fn opened(&mut self) -> Process {
-        match self.next().await {
-            Heard::Said(ServerMessage::Opened { process, .. }) => *process,
-            other => panic!("{other:?} where it should have opened"),
+        loop {
+            match self.next().await {
+                Heard::Said(ServerMessage::Opened { process, .. }) => return *process,
+                Heard::Said(ServerMessage::Progress { .. }) => {}
+                other => panic!("{other:?} where it should have opened"),
+            }
         }
     }
 

@@ -97,7 +97,8 @@ async fn a_process_is_killed_signalled_and_resized() {
     stream.say(json!({"type": "signal", "signal": "NOPE"})).await;
     stream.say(json!({"type": "kill", "grace": 0.2})).await;
     let followed = stream.follow(followed).await;
-    assert!(followed.ended().killed > 0, "{followed:?}");
+    // Between two sleeps there is only the shell, which ends by itself: nobody need be killed.
+    assert!(matches!(followed.ended().exit_code, Some(137 | 143)), "{followed:?}");
     assert!(
         followed.messages.iter().any(|message| matches!(message,
             ServerMessage::Refused { request, error } if request == "signal" && error.kind == "invalid")),
@@ -316,9 +317,7 @@ async fn a_client_that_vanishes_leaves_its_command_and_can_come_back() {
     let mut followed = Followed::default();
     stream.until(&mut followed, "line 20\n").await;
     drop(stream);
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    let counts = world.get("/v1/server").await.ok()["counts"].clone();
-    assert_eq!([&counts["connections"], &counts["foreground"]], [&json!(1), &json!(1)]);
+    assert_eq!(world.counts(1).await["foreground"], 1);
     for _ in 0..3 {
         let attach = json!({"attach": {"id": "proc_resumed", "target": target, "from": followed.offset}});
         let mut stream = world.stream(attach).await;
