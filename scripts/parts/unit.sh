@@ -2,8 +2,8 @@
 # Part unit: everything that needs nothing but the toolchain.
 
 part_unit() {
-    # dash for sessions in a place without bash; tmux and less for interactive terminals.
-    need_rust && need bash:bash /bin/dash:dash tmux:tmux less:less || return 1
+    # dash for sessions in a place without bash; tmux, less and vi for interactive terminals.
+    need_rust && need bash:bash /bin/dash:dash tmux:tmux less:less vi:vim || return 1
     local bad=0
     step "format" cargo fmt --all --check || bad=1
     step "lints" cargo clippy --workspace --all-targets --locked -- -D warnings || bad=1

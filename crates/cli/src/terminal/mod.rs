@@ -83,21 +83,40 @@ pub(crate) enum Typist {
     AmongOthers(Client, String),
 }
 
+/// How often a key is sent whose server died before it answered.
+const KEY_ATTEMPTS: u32 = 5;
+
 impl Typist {
     /// False if no more is wanted.
     async fn type_on(&self, bytes: Vec<u8>) -> bool {
         match self {
             Self::Alone(control) => control.stdin(bytes).await,
-            Self::AmongOthers(client, id) => {
-                let request = StdinRequest { data: bytes.into(), ..StdinRequest::default() };
-                match client.stdin(id, &request).await {
-                    Ok(_) => true,
-                    // A key that was lost with its server is pressed again by whoever sees no effect.
-                    Err(error) => matches!(error.kind.as_str(), "disconnected" | "unknown_outcome"),
-                }
-            }
+            Self::AmongOthers(client, id) => add(client, id, bytes).await,
         }
     }
+}
+
+/// Adds a piece to what others type. If its server dies before it answers, it is found out how much arrived, and only
+/// the rest is sent again.
+async fn add(client: &Client, id: &str, mut bytes: Vec<u8>) -> bool {
+    for _ in 0..KEY_ATTEMPTS {
+        // Nothing, at the beginning: changes nothing, and says how much was taken so far.
+        let nothing = StdinRequest { offset: Some(0), ..StdinRequest::default() };
+        let Ok(before) = client.stdin(id, &nothing).await else { return false };
+        let request = StdinRequest { data: bytes.clone().into(), ..StdinRequest::default() };
+        match client.stdin(id, &request).await {
+            Ok(_) => return true,
+            Err(error) if !matches!(error.kind.as_str(), "disconnected" | "unknown_outcome") => return false,
+            Err(_) => {}
+        }
+        let Ok(after) = client.stdin(id, &nothing).await else { return false };
+        let arrived = usize::try_from(after.taken.saturating_sub(before.taken)).unwrap_or(usize::MAX);
+        bytes.drain(..arrived.min(bytes.len()));
+        if bytes.is_empty() {
+            return true;
+        }
+    }
+    true
 }
 
 /// Connects this terminal to a process until that ends, or until the keys are pressed. Without keys there is no way
