@@ -6,6 +6,7 @@
 
 use crate::error::{Error, Kind, Result};
 pub use farshell_protocol::TaskName;
+use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
@@ -23,11 +24,21 @@ pub trait Backend: Send + Sync + std::fmt::Debug {
     fn capabilities(&self) -> Capabilities;
 
     /// Finds the task's place or makes it. Two calls for one task and one spec give the same place, also when
-    /// they run at the same time or in two processes.
+    /// they run at the same time or in two processes. What takes long is told to `progress`.
     ///
     /// # Errors
     /// The place can't be had. There is no fall-back to another backend, ever.
-    fn provision<'a>(&'a self, spec: &'a Spec) -> BoxFuture<'a, Result<Box<dyn Place>>>;
+    fn provision<'a>(
+        &'a self,
+        spec: &'a Spec,
+        progress: &'a dyn Progress,
+    ) -> BoxFuture<'a, Result<Box<dyn Place>>>;
+
+    /// Finds the task's place if it is there, and makes, starts and changes nothing. `None` is sure: there is none.
+    ///
+    /// # Errors
+    /// It can't be told.
+    fn find<'a>(&'a self, spec: &'a Spec) -> BoxFuture<'a, Result<Option<Box<dyn Place>>>>;
 
     /// Can it serve here and now? Each finding says what is wrong and what to do.
     fn check(&self) -> BoxFuture<'_, Vec<Finding>>;
@@ -83,11 +94,57 @@ pub trait Place: Send + Sync + std::fmt::Debug {
     /// The place is gone or can't be reached; the kind says which, and whether a retry can help.
     fn connect(&self) -> BoxFuture<'_, Result<ByteStream>>;
 
-    /// Ends everything in it and removes it, except for what the spec calls persistent.
+    /// Ends everything in it and removes it, except for the files that the spec calls persistent. If it is gone
+    /// already, that is no error.
     ///
     /// # Errors
     /// It may still be there, and may still cost money.
     fn destroy(&self) -> BoxFuture<'_, Result<()>>;
+
+    /// Ends everything in it, and keeps what a later [`Backend::provision`] with the same spec finds again: a stopped
+    /// container, a sandbox that sleeps. A place that can't be kept is destroyed.
+    ///
+    /// # Errors
+    /// It may still run, and may still cost money.
+    fn suspend(&self) -> BoxFuture<'_, Result<()>> {
+        self.destroy()
+    }
+
+    /// The limits that hold in this very place, for people. Empty: what [`Backend::capabilities`] says.
+    fn limits(&self) -> Vec<Limit> {
+        Vec::new()
+    }
+}
+
+/// Is told what takes long while a place is made.
+pub trait Progress: Send + Sync {
+    fn say(&self, news: &News);
+}
+
+/// For those who don't care.
+impl Progress for () {
+    fn say(&self, _: &News) {}
+}
+
+/// What is being done, for people. The last one counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct News {
+    /// `pulling debian:12`
+    pub message: String,
+    /// How much of it is done, of how much, in bytes.
+    pub part: Option<(u64, u64)>,
+}
+
+/// How one limit is kept in a place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// `cpu`, `memory`, `disk` or `processes`
+    pub name: &'static str,
+    /// `2 cores`, `5120 MB`, `no limit`
+    pub value: String,
+    pub support: Support,
+    /// Why it is not enforced, in words.
+    pub note: Option<String>,
 }
 
 /// Both directions of a connection.
@@ -110,6 +167,31 @@ pub struct Spec {
     pub lease: std::time::Duration,
     /// Everything that makes one place different from another: image, mounts, limits. Compared as a whole.
     pub settings: BTreeMap<String, String>,
+}
+
+impl Spec {
+    /// Differs whenever the settings do.
+    #[must_use]
+    pub fn hash(&self, backend: &str) -> String {
+        settings_hash(backend, &self.settings)
+    }
+}
+
+/// One text for all settings of a [`Spec`], to be written on what is made from them.
+#[must_use]
+pub fn settings_hash(backend: &str, settings: &BTreeMap<String, String>) -> String {
+    let mut hasher = Sha256::new();
+    let mut add = |text: &str| {
+        // The length keeps two texts apart from one.
+        hasher.update((text.len() as u64).to_le_bytes());
+        hasher.update(text);
+    };
+    add(backend);
+    for (key, value) in settings {
+        add(key);
+        add(value);
+    }
+    hasher.finalize().iter().map(|b| format!("{b:02x}")).collect()
 }
 
 /// What a place is: every result names it.
@@ -187,5 +269,28 @@ impl Finding {
 
     pub fn problem(what: impl Into<String>, hint: impl Into<String>) -> Self {
         Self { severity: Severity::Problem, what: what.into(), hint: Some(hint.into()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hash_is_of_all_of_it() {
+        let map = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
+            pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
+        };
+        let base = settings_hash("local", &map(&[("a", "1"), ("b", "2")]));
+        assert_eq!(base.len(), 64);
+        assert_eq!(base, settings_hash("local", &map(&[("b", "2"), ("a", "1")])));
+        for (backend, other) in [
+            ("docker", map(&[("a", "1"), ("b", "2")])),
+            ("local", map(&[("a", "1"), ("b", "3")])),
+            ("local", map(&[("a", "1b"), ("", "2")])),
+            ("local", map(&[("a", "1")])),
+        ] {
+            assert_ne!(base, settings_hash(backend, &other));
+        }
     }
 }

@@ -113,7 +113,7 @@ impl Environment {
     /// # Errors
     /// The backend can't serve.
     pub async fn open(backend: &dyn Backend, spec: &Spec, sessions: SessionDefaults) -> Result<Self> {
-        let place: Arc<dyn Place> = Arc::from(backend.provision(spec).await?);
+        let place: Arc<dyn Place> = Arc::from(backend.provision(spec, &()).await?);
         let outpost = Outpost::new(Arc::clone(&place));
         Ok(Self { task: spec.task.clone(), backend: backend.name(), place, outpost, sessions })
     }

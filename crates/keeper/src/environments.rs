@@ -280,7 +280,7 @@ impl Environments {
     /// Provisions a place and connects to its outpost. A place that does not answer is remembered as left over.
     pub(crate) async fn connect(&self, slot: &Slot, backend: &dyn Backend, spec: &Spec) -> Result<Live> {
         let gate = slot.lock().gate.clone();
-        let place = Arc::new(Kept::new(backend.provision(spec).await?, gate));
+        let place = Arc::new(Kept::new(backend.provision(spec, &()).await?, gate));
         let outpost = Outpost::new(Arc::clone(&place) as Arc<dyn Place>);
         let identity = match tokio::time::timeout(CONNECT, outpost.identity()).await {
             Ok(identity) => identity,

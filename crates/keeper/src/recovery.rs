@@ -107,7 +107,7 @@ impl Inner {
     /// The place of an environment as it was recorded, to be ended.
     pub(crate) async fn place_of(&self, slot: &Slot) -> Result<Arc<Kept>> {
         let (backend, spec) = Self::spec_of(slot)?;
-        let place = self.environments.backend_of(&backend)?.provision(&spec).await?;
+        let place = self.environments.backend_of(&backend)?.provision(&spec, &()).await?;
         Ok(Arc::new(Kept::new(place, slot.lock().gate.clone())))
     }
 

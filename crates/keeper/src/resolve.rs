@@ -167,7 +167,7 @@ impl Resolver {
         };
         let backend = self.backends.open(&settings, &self.world.home)?;
         let spec = spec::settings(&settings);
-        let spec_hash = spec::hash(backend.name(), &spec);
+        let spec_hash = farshell_engine::backend::settings_hash(backend.name(), &spec);
         Ok(Resolved { config, settings, backend, spec, spec_hash })
     }
 

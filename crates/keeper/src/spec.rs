@@ -73,22 +73,6 @@ pub(crate) fn settings(settings: &Settings) -> BTreeMap<String, String> {
     spec.0
 }
 
-/// One text for all of it.
-pub(crate) fn hash(backend: &str, spec: &BTreeMap<String, String>) -> String {
-    let mut hasher = Sha256::new();
-    let mut add = |text: &str| {
-        // The length keeps two texts apart from one.
-        hasher.update((text.len() as u64).to_le_bytes());
-        hasher.update(text);
-    };
-    add(backend);
-    for (key, value) in spec {
-        add(key);
-        add(value);
-    }
-    hasher.finalize().iter().map(|b| format!("{b:02x}")).collect()
-}
-
 /// What is different, for people: `key: old -> new`.
 pub(crate) fn difference(old: &BTreeMap<String, String>, new: &BTreeMap<String, String>) -> Vec<String> {
     let shown = |value: Option<&String>| match value {
@@ -165,21 +149,6 @@ mod tests {
 
     fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
         pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
-    }
-
-    #[test]
-    fn the_hash_is_of_all_of_it() {
-        let base = hash("local", &map(&[("a", "1"), ("b", "2")]));
-        assert_eq!(base.len(), 64);
-        assert_eq!(base, hash("local", &map(&[("b", "2"), ("a", "1")])));
-        for (backend, other) in [
-            ("docker", map(&[("a", "1"), ("b", "2")])),
-            ("local", map(&[("a", "1"), ("b", "3")])),
-            ("local", map(&[("a", "1b"), ("", "2")])),
-            ("local", map(&[("a", "1")])),
-        ] {
-            assert_ne!(base, hash(backend, &other));
-        }
     }
 
     #[test]

@@ -4,7 +4,9 @@ use crate::config::Config;
 use crate::install::install;
 use crate::place::{LocalPlace, run_dir};
 use crate::survey;
-use farshell_engine::backend::{Backend, BoxFuture, Capabilities, Finding, Found, Place, Spec, Support};
+use farshell_engine::backend::{
+    Backend, BoxFuture, Capabilities, Finding, Found, Place, Progress, Spec, Support,
+};
 use farshell_engine::{Error, Kind, Result};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -52,8 +54,18 @@ impl Backend for Local {
         }
     }
 
-    fn provision<'a>(&'a self, spec: &'a Spec) -> BoxFuture<'a, Result<Box<dyn Place>>> {
+    fn provision<'a>(&'a self, spec: &'a Spec, _: &'a dyn Progress) -> BoxFuture<'a, Result<Box<dyn Place>>> {
         Box::pin(async move { Ok(Box::new(self.place(spec)?) as Box<dyn Place>) })
+    }
+
+    fn find<'a>(&'a self, spec: &'a Spec) -> BoxFuture<'a, Result<Option<Box<dyn Place>>>> {
+        Box::pin(async move {
+            // A directory without an outpost counts: something that a killed one started may still run.
+            if !run_dir(&self.config.home, &spec.task).exists() {
+                return Ok(None);
+            }
+            Ok(Some(Box::new(self.place(spec)?) as Box<dyn Place>))
+        })
     }
 
     fn survey(&self) -> BoxFuture<'_, Result<Vec<Found>>> {

@@ -23,7 +23,7 @@ async fn stray(rig: &Rig, task: &str) -> Outpost {
     let local = farshell_local::Local::new(farshell_local::Config { home: rig.home().join("farshell") });
     let task = TaskName::new(task).unwrap();
     let spec = Spec { task, lease: Duration::from_secs(300), settings: Default::default() };
-    let outpost = Outpost::new(Arc::from(local.provision(&spec).await.unwrap()));
+    let outpost = Outpost::new(Arc::from(local.provision(&spec, &()).await.unwrap()));
     outpost.ping().await.unwrap();
     outpost
 }

@@ -5,7 +5,9 @@ use farshell_api::event::{Event, EventKind, EventQuery};
 use farshell_api::process::{Process, ProcessState, WaitRequest};
 use farshell_api::run::{Caller, RunRequest, RunResult, StartRequest, Target, default_max_output};
 use farshell_config::{Settings, settings};
-use farshell_engine::backend::{BoxFuture, ByteStream, Capabilities, Finding, Found, Identity, Place, Spec};
+use farshell_engine::backend::{
+    BoxFuture, ByteStream, Capabilities, Finding, Found, Identity, Place, Progress, Spec,
+};
 use farshell_engine::{Backend, Error, Kind, Result};
 use farshell_keeper::{Backends, Keeper, Options};
 use std::collections::BTreeMap;
@@ -105,7 +107,11 @@ impl Backend for Counted {
         self.local.capabilities()
     }
 
-    fn provision<'a>(&'a self, spec: &'a Spec) -> BoxFuture<'a, Result<Box<dyn Place>>> {
+    fn provision<'a>(
+        &'a self,
+        spec: &'a Spec,
+        progress: &'a dyn Progress,
+    ) -> BoxFuture<'a, Result<Box<dyn Place>>> {
         Box::pin(async move {
             self.provisioned.fetch_add(1, Ordering::SeqCst);
             if self.broken.load(Ordering::SeqCst) {
@@ -113,9 +119,17 @@ impl Backend for Counted {
             }
             // Long enough for others to come meanwhile.
             tokio::time::sleep(Duration::from_millis(20)).await;
-            let place = self.local.provision(spec).await?;
+            let place = self.local.provision(spec, progress).await?;
             let unreachable = Arc::clone(&self.unreachable);
             Ok(Box::new(Reachable { place, unreachable }) as Box<dyn Place>)
+        })
+    }
+
+    fn find<'a>(&'a self, spec: &'a Spec) -> BoxFuture<'a, Result<Option<Box<dyn Place>>>> {
+        Box::pin(async move {
+            let unreachable = Arc::clone(&self.unreachable);
+            let found = self.local.find(spec).await?;
+            Ok(found.map(|place| Box::new(Reachable { place, unreachable }) as Box<dyn Place>))
         })
     }
 
