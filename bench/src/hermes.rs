@@ -1,4 +1,4 @@
-//! A peer's side: Hermes Agent's own local environment, in a Python process that lives as long as the benchmark.
+//! A peer's side: Hermes Agent's own environment, on this machine or in a container, in a Python process that lives as long as the benchmark.
 //!
 //! It is what `pip install hermes-agent` gives; nothing of it is part of this project.
 
@@ -16,21 +16,28 @@ const SCRIPT: &str = r#"
 import os, sys, time
 answers = os.fdopen(os.dup(1), "w", buffering=1)
 os.dup2(2, 1)
-from tools.environments.local import LocalEnvironment
-env = LocalEnvironment(cwd=os.environ["HERMES_HOME"], timeout=60)
+image = os.environ.get("BENCH_IMAGE")
+if image:
+    from tools.environments.docker import DockerEnvironment
+    env = DockerEnvironment(image=image, cwd="/root", timeout=60, persist_across_processes=False)
+else:
+    from tools.environments.local import LocalEnvironment
+    env = LocalEnvironment(cwd=os.environ["HERMES_HOME"], timeout=60)
 env.execute("true")
 print("ready", file=answers)
 for line in sys.stdin:
     begin = time.perf_counter_ns()
     result = env.execute(line.rstrip("\n"))
     print(time.perf_counter_ns() - begin, result["returncode"], file=answers)
+env.cleanup()
 "#;
 
 /// The Python process.
 #[derive(Debug)]
 pub struct Hermes {
     child: Child,
-    stdin: ChildStdin,
+    /// Until the end.
+    stdin: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
     _home: tempfile::TempDir,
 }
@@ -41,8 +48,21 @@ impl Hermes {
     /// # Errors
     /// It is not installed there.
     pub fn start(python: &Path) -> Result<Self> {
+        Self::begin(python, |command| command)
+    }
+
+    /// The same with its commands in a container.
+    ///
+    /// # Errors
+    /// It is not installed there, or can't use the engine.
+    pub fn start_in_docker(python: &Path, engine: &str, image: &str) -> Result<Self> {
+        Self::begin(python, |command| command.env("BENCH_IMAGE", image).env("DOCKER_HOST", engine))
+    }
+
+    fn begin(python: &Path, where_to: impl FnOnce(&mut Command) -> &mut Command) -> Result<Self> {
         let home = tempfile::tempdir()?;
-        let mut child = Command::new(python)
+        let mut command = Command::new(python);
+        let mut child = where_to(&mut command)
             .args(["-c", SCRIPT])
             .env("HERMES_HOME", home.path())
             .env("HERMES_DISABLE_LAZY_INSTALLS", "1")
@@ -50,7 +70,7 @@ impl Hermes {
             .stdout(Stdio::piped())
             .spawn()
             .map_err(|e| format!("{}: {e}", python.display()))?;
-        let stdin = child.stdin.take().ok_or("no stdin")?;
+        let stdin = Some(child.stdin.take().ok_or("no stdin")?);
         let answers = BufReader::new(child.stdout.take().ok_or("no stdout")?);
         let mut hermes = Self { child, stdin, answers, _home: home };
         if hermes.line()? != "ready" {
@@ -70,7 +90,7 @@ impl Hermes {
     /// # Errors
     /// It failed.
     pub fn run(&mut self, command: &str) -> Result<Duration> {
-        writeln!(self.stdin, "{command}")?;
+        writeln!(self.stdin.as_mut().ok_or("no stdin")?, "{command}")?;
         let line = self.line()?;
         match line.split_once(' ') {
             Some((time, "0")) => Ok(Duration::from_nanos(time.parse()?)),
@@ -81,6 +101,14 @@ impl Hermes {
 
 impl Drop for Hermes {
     fn drop(&mut self) {
+        // At the end of its input it removes what it made. It gets some time for that.
+        self.stdin.take();
+        for _ in 0..300 {
+            if matches!(self.child.try_wait(), Ok(Some(_))) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -9,6 +9,9 @@ use farshell_bench::ours::Ours;
 use farshell_bench::program::{Api, Program};
 use farshell_bench::stats::{Bench, Column, Metric, Plan, Weight, on};
 use farshell_protocol::session::Mode;
+mod containers;
+
+use containers::Containers;
 use std::cell::RefCell;
 use std::error::Error;
 use std::io::Write;
@@ -37,6 +40,15 @@ struct Args {
     /// A Python in which hermes-agent is installed: adds its column.
     #[arg(long, value_name = "PYTHON")]
     hermes: Option<PathBuf>,
+    /// A Docker engine, `unix://PATH`: adds the rows of containers.
+    #[arg(long, value_name = "ADDRESS", requires = "docker_image")]
+    docker: Option<String>,
+    /// An image with bash that the engine has.
+    #[arg(long, value_name = "IMAGE")]
+    docker_image: Option<String>,
+    /// Containers that run commands at once.
+    #[arg(long, default_value_t = 100)]
+    containers: usize,
     /// Only the groups that have a metric with this in its name.
     #[arg(long)]
     only: Option<String>,
@@ -57,6 +69,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         Some(program) => Some(runtime.block_on(Api::of(program))?),
         None => None,
     };
+    let containers = Containers::of(&args, &runtime)?;
     let mut bench = Bench::default();
     commands(&mut bench, &runtime, scratch.command.path(), &live, &one_shot, hermes.as_ref())?;
     if let Some(program) = &program {
@@ -74,6 +87,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     processes(&mut bench, &runtime, args.processes, &live);
     output(&mut bench, &runtime, args.bytes, &live);
+    if let Some(containers) = &containers {
+        containers.commands(&mut bench, &runtime, &live)?;
+        containers.processes(&mut bench, &runtime)?;
+        containers.life(&mut bench, &runtime);
+        containers.fleet(&mut bench, &runtime, args.containers);
+        containers.output(&mut bench, &runtime, args.bytes);
+    }
     if let Some(part) = &args.only {
         bench.only(part);
     }
@@ -83,7 +103,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let peaks = runtime.block_on(live.peak_memory())?;
     runtime.block_on(async {
         live.close().await?;
-        one_shot.close().await
+        one_shot.close().await?;
+        match containers {
+            Some(containers) => containers.remove().await,
+            None => Ok(()),
+        }
     })?;
     let mut out = std::io::stdout().lock();
     if args.json {

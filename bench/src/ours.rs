@@ -1,22 +1,25 @@
-//! Farshell's own side of each comparison: the engine's client on the local backend.
+//! Farshell's own side of each comparison: the engine's client on a backend, which is the local one unless said.
 
+use farshell_engine::backend::Backend;
 use farshell_engine::capture::{Capture, Discard};
 use farshell_engine::environment::SessionDefaults;
-use farshell_engine::{Environment, RunOptions, Spec, TaskName};
+use farshell_engine::{Environment, Outpost, RunOptions, Spec, TaskName};
 use farshell_protocol::SessionName;
 use farshell_protocol::process::{End, Start, State, Stdin, What};
 use farshell_protocol::session::Mode;
 use std::error::Error;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 /// An environment of its own, with one session.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Ours {
     environment: Environment,
     session: SessionName,
-    _home: tempfile::TempDir,
+    spec: Spec,
+    _home: Arc<tempfile::TempDir>,
 }
 
 impl Ours {
@@ -25,15 +28,34 @@ impl Ours {
     pub async fn open(task: &str, mode: Mode) -> Result<Self> {
         let home = tempfile::tempdir()?;
         let local = farshell_local::Local::new(farshell_local::Config { home: home.path().into() });
+        Self::on(&local, task, mode, home).await
+    }
+
+    /// # Errors
+    /// The backend can't serve.
+    pub async fn on(backend: &dyn Backend, task: &str, mode: Mode, home: tempfile::TempDir) -> Result<Self> {
         let spec = Spec {
             task: TaskName::new(task)?,
             lease: Duration::from_secs(600),
             settings: Default::default(),
         };
-        let environment = Environment::open(&local, &spec, SessionDefaults::plain(mode)).await?;
+        let environment = Environment::open(backend, &spec, SessionDefaults::plain(mode)).await?;
         let session = SessionName::new("bench")?;
         environment.ensure_session(&session).await?;
-        Ok(Self { environment, session, _home: home })
+        Ok(Self { environment, session, spec, _home: Arc::new(home) })
+    }
+
+    pub(crate) fn outpost(&self) -> &Outpost {
+        self.environment.outpost()
+    }
+
+    pub(crate) fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
+    /// The place's own name of itself.
+    pub(crate) fn place(&self) -> String {
+        self.environment.identity().id
     }
 
     /// One command from request to status.
@@ -91,6 +113,7 @@ impl Ours {
                     grace_ms: 2000,
                     log_cap: 0,
                     attach: None,
+                    variables: None,
                 })
                 .await?;
             ids.push(id);

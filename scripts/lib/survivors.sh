@@ -6,10 +6,20 @@
 
 # Prints the numbers of processes that belong to this run and live.
 survivors() {
-    local pid found stat
+    processes_of "$RUN" environ
+}
+
+# processes_of DIRECTORY [environ]: prints the numbers of the processes that belong to a directory and live, also those
+# that have it in their environment only if that is said. In a container nothing of that is to be seen; what is, is a
+# root directory made of layers below it.
+processes_of() {
+    local pid found stat file
     found=$({
-        grep -slF -- "$RUN" /proc/[0-9]*/cmdline /proc/[0-9]*/environ
-        find /proc/[0-9]*/exe /proc/[0-9]*/cwd -maxdepth 0 -lname "$RUN*"
+        for file in cmdline ${2-}; do
+            grep -slF -- "$1" /proc/[0-9]*/"$file"
+        done
+        find /proc/[0-9]*/exe /proc/[0-9]*/cwd -maxdepth 0 -lname "$1*"
+        awk -v dir="$1/" '$5 == "/" && index($0, dir) { print FILENAME }' /proc/[0-9]*/mountinfo
     } 2>/dev/null | cut -d/ -f3 | sort -un)
     # The search has found itself too; by now its processes are gone.
     for pid in $found; do
@@ -39,10 +49,17 @@ no_survivors() {
 
 # Ends what is left of this run: after the list has been printed, or because the run was interrupted.
 kill_survivors() {
-    local pid
-    [[ -n ${RUN-} ]] || return 0
-    for pid in $(survivors); do
-        kill -9 "$pid" 2>/dev/null
+    [[ -z ${RUN-} ]] || kill_processes_of "$RUN" environ
+}
+
+# kill_processes_of DIRECTORY [environ]: until none is left, as one may start another meanwhile.
+kill_processes_of() {
+    local pid left tries=50
+    while left=$(processes_of "$@") && [[ -n $left ]] && ((tries--)); do
+        for pid in $left; do
+            kill -9 "$pid" 2>/dev/null
+        done
+        sleep 0.1
     done
     return 0
 }

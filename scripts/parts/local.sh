@@ -29,9 +29,11 @@ build_suite() {
     printf '%s\n' "$suite"
 }
 
-# run_suite BACKEND PROGRAM: the suite on one backend.
+# run_suite BACKEND PROGRAM [OPTION…]: the suite on one backend.
 run_suite() {
-    FARSHELL_CONFORMANCE=$1 "$2" </dev/null
+    local backend=$1
+    shift
+    FARSHELL_CONFORMANCE=$backend "$@" </dev/null
 }
 
 # as_ordinary_user PROGRAM: the suite as a user made for it, with a home of its own and a copy that it may run.

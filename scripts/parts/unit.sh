@@ -13,13 +13,24 @@ part_unit() {
     return "$bad"
 }
 
-# The tests of all crates, the protocol's fuzz smoke among them. The conformance suite and chaos are parts of their own.
+# The tests of all crates, the protocol's fuzz smoke among them. The conformance suite and chaos are parts of their own,
+# and so are tests that need an engine, which are in test programs called docker.
 unit_tests() {
     local which=(--workspace --exclude farshell-conformance --locked)
     if cargo nextest --version >/dev/null 2>&1; then
-        cargo nextest run "${which[@]}" --no-fail-fast -E 'not binary(chaos)'
+        cargo nextest run "${which[@]}" --no-fail-fast -E 'not binary(chaos) and not binary(docker) and not binary(ssh)'
     else
         echo "cargo-nextest is not installed: cargo test does"
-        cargo test "${which[@]}" --lib --bins --test '*' --no-fail-fast -- --skip killing:: --skip crowd:: --skip disk::
+        local programs=() name
+        for name in $(test_programs | grep -vxE 'chaos|conformance|docker|ssh'); do
+            programs+=(--test "$name")
+        done
+        cargo test "${which[@]}" --lib --bins "${programs[@]}" --no-fail-fast
     fi
+}
+
+# The names of the test programs of all crates.
+test_programs() {
+    cargo metadata --no-deps --format-version 1 --locked |
+        grep -oE '"kind":\["test"\],"crate_types":\["bin"\],"name":"[^"]+"' | sed 's/.*:"//; s/"$//' | sort -u
 }

@@ -29,11 +29,38 @@ pub struct Environment {
     pub lifetime_seconds: u64,
     /// When that is, if nothing happens. Absent while something runs.
     pub expires_at: Option<Millis>,
-    /// Limits and whether each is enforced, approximated or not enforced.
+    /// Limits (`cpu`, `memory`, `disk`, `processes`), and how each is kept.
     #[serde(default)]
-    pub limits: BTreeMap<String, String>,
+    pub limits: BTreeMap<String, Limit>,
+    /// What is being done while its place is made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<Progress>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
+}
+
+/// A limit on what a place may use.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Limit {
+    /// `enforced`, `approximated` or `not enforced`.
+    pub support: String,
+    /// `2 cores`, `5120 MB`, `no limit`. Absent where nothing was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+    /// Why it is not enforced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+}
+
+/// Something that takes long: an image is pulled, say.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Progress {
+    pub message: String,
+    /// Bytes so far and in all, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub done: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub total: Option<u64>,
 }
 
 /// The life of an environment.
@@ -67,6 +94,8 @@ pub struct RemoveRequest {
     pub force: bool,
     /// Only put away (files are kept), not removed.
     pub stop: bool,
+    /// Remove also the files that would outlive it. Then a key may be named whose environment is gone already.
+    pub files: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -74,6 +103,16 @@ pub struct RemoveResult {
     pub removed: Vec<String>,
     /// Key and why not.
     pub failed: Vec<Refusal>,
+    /// Files that are still there for the next environment of this key.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<KeptFiles>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct KeptFiles {
+    pub key: String,
+    /// A directory, or names of volumes.
+    pub location: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

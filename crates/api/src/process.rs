@@ -45,7 +45,7 @@ pub struct Process {
     pub notify_on_complete: bool,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub watch_patterns: Vec<String>,
-    /// Why it is `lost` or `not_started`, in words.
+    /// Why it is `lost` or `not_started`, in words; or that its session began anew, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }

@@ -188,6 +188,9 @@ pub struct RunResult {
     /// Somebody whom the command left behind still holds its output.
     pub output_open: bool,
     pub log: LogInfo,
+    /// What the caller should know beside that: that the session began anew, and why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
 }
 
 /// Where the whole output is.

@@ -73,6 +73,11 @@ pub enum ServerMessage {
     /// Something takes long: a place is being made, an image pulled.
     Progress {
         message: String,
+        /// Bytes so far and in all, where that is known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        done: Option<u64>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        total: Option<u64>,
     },
     /// It waited for its session, and begins now.
     Started {

@@ -6,10 +6,12 @@ use crate::output::{self, Outcome, Style, code};
 use crate::registry;
 use farshell_client::Client;
 use farshell_config::{BackendKind, Config, InvalidSettings, Resolved};
-use farshell_engine::Backend;
 use farshell_engine::backend::{Finding, Severity};
+use farshell_engine::{Backend, Error};
+use farshell_keeper::{Asker, Backends as _};
 use serde_json::{Value, json};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::Arc;
 
 /// What was found out about one backend.
 struct Examined {
@@ -92,6 +94,7 @@ fn server_finding(server: &Value) -> Finding {
 async fn examine(kind: BackendKind, config: &Config) -> Vec<Finding> {
     match kind {
         BackendKind::Local => registry::local(config.home().root()).check().await,
+        BackendKind::Docker => docker().await,
         other => {
             let mut findings = vec![Finding::problem(
                 "not part of this build yet",
@@ -106,23 +109,31 @@ async fn examine(kind: BackendKind, config: &Config) -> Vec<Finding> {
     }
 }
 
+/// The engine that a command from here would use, with the settings that would count for it.
+async fn docker() -> Vec<Finding> {
+    let opened = || -> Result<Arc<dyn Backend>, Error> {
+        let context = load::context(Some("docker"))?;
+        let environment = context.environment;
+        let config = load::config(Some("docker"))?;
+        let settings = load::settings(&config)?;
+        let here = std::env::current_dir().ok();
+        let asker =
+            Asker { home: config.home().root(), environment: &environment, start_dir: here.as_deref() };
+        registry::Registry.open(&settings, &asker)
+    };
+    match opened() {
+        Ok(backend) => backend.check().await,
+        Err(error) => {
+            let hint = error.hint.clone().unwrap_or_default();
+            vec![Finding::problem(error.to_string(), hint)]
+        }
+    }
+}
+
 /// What a backend will need, as far as a look at this machine can tell.
 fn surroundings(kind: BackendKind, config: &Config) -> Vec<Finding> {
     match kind {
-        BackendKind::Local => Vec::new(),
-        BackendKind::Docker => {
-            let socket = match config.variable("DOCKER_HOST").filter(|host| !host.is_empty()) {
-                Some(host) => Finding::good(format!("DOCKER_HOST is {host}")),
-                None if Path::new("/var/run/docker.sock").exists() => {
-                    Finding::good("Docker's socket is /var/run/docker.sock")
-                }
-                None => Finding::warning(
-                    "no Docker socket at /var/run/docker.sock",
-                    "start Docker, or set DOCKER_HOST",
-                ),
-            };
-            vec![socket, program(&["docker"], "install the docker program")]
-        }
+        BackendKind::Local | BackendKind::Docker => Vec::new(),
         BackendKind::Ssh => vec![program(&["ssh"], "install OpenSSH's client")],
         BackendKind::Singularity => vec![program(&["apptainer", "singularity"], "install Apptainer")],
         BackendKind::Modal => vec![credentials(

@@ -14,9 +14,21 @@ pub(crate) fn run(command: &EnvCommand) -> Outcome {
     match command {
         EnvCommand::List(args) => output::told(args.json, list(args)),
         EnvCommand::Show(args) => output::told(args.json, show(args)),
-        EnvCommand::Stop(args) => output::told(args.json, remove(args, true)),
-        EnvCommand::Rm(args) => output::told(args.json, remove(args, false)),
+        EnvCommand::Stop(args) => output::told(args.json, remove(args, How::Stop)),
+        EnvCommand::Rm { which, files } => {
+            let how = if *files { How::WithFiles } else { How::Remove };
+            output::told(which.json, remove(which, how))
+        }
     }
+}
+
+/// What becomes of an environment.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum How {
+    Stop,
+    Remove,
+    /// And what would outlive it.
+    WithFiles,
 }
 
 fn list(args: &EnvListArgs) -> Outcome {
@@ -87,6 +99,9 @@ fn text(environment: &Environment, style: Style) -> String {
     if let Some(note) = &environment.note {
         line("note", note);
     }
+    if let Some(progress) = &environment.progress {
+        line("now", &progress.message);
+    }
     if let Some(place) = &environment.place {
         line("place", &format!("{} ({})", place.name, place.id));
     }
@@ -105,19 +120,23 @@ fn text(environment: &Environment, style: Style) -> String {
     for (name, value) in &environment.spec {
         line("spec", &format!("{name}: {value}"));
     }
-    for (name, value) in &environment.limits {
-        line("limit", &format!("{name}: {value}"));
+    for (name, limit) in &environment.limits {
+        let value = limit.value.as_ref().map_or_else(String::new, |value| format!("{value}, "));
+        let note = limit.note.as_ref().map_or_else(String::new, |note| format!(" ({note})"));
+        line("limit", &format!("{name}: {value}{}{note}", limit.support));
     }
     text
 }
 
-fn remove(args: &EnvRemoveArgs, stop: bool) -> Outcome {
+fn remove(args: &EnvRemoveArgs, how: How) -> Outcome {
+    let (stop, files) = (how == How::Stop, how == How::WithFiles);
     let doing = if stop { "putting environments away" } else { "removing environments" };
     let result = reach::ask(doing, |client| async move {
-        let request = match args.all {
-            true => RemoveRequest { all: true, force: args.force || !stop, stop, ..RemoveRequest::default() },
-            false => named(&client, args, stop).await?,
+        let names = match args.all {
+            true => Vec::new(),
+            false => named(&client, args, how).await?,
         };
+        let request = RemoveRequest { names, all: args.all, force: args.force || !stop, stop, files };
         if !request.all && request.names.is_empty() {
             return Ok(RemoveResult::default());
         }
@@ -130,6 +149,12 @@ fn remove(args: &EnvRemoveArgs, stop: bool) -> Outcome {
         for key in &result.removed {
             notice(&format!("environment {key} is {done}"));
         }
+        for kept in &result.kept {
+            let (location, key) = (plain(&kept.location), &kept.key);
+            output::tell(&format!(
+                "farshell: the files of {key} are kept in {location}\nhint: `farshell env rm --files {key}` removes them\n"
+            ));
+        }
         for refusal in &result.failed {
             output::print_error(&refusal.error);
         }
@@ -141,7 +166,7 @@ fn remove(args: &EnvRemoveArgs, stop: bool) -> Outcome {
 }
 
 /// The environments that are meant. There may be none.
-async fn named(client: &Client, args: &EnvRemoveArgs, stop: bool) -> Result<RemoveRequest, Stop> {
+async fn named(client: &Client, args: &EnvRemoveArgs, how: How) -> Result<Vec<String>, Stop> {
     let environments = client.environments().await?;
     let names = if args.names.is_empty() { vec!["default".to_owned()] } else { args.names.clone() };
     let mut keys: Vec<String> = Vec::new();
@@ -158,6 +183,13 @@ async fn named(client: &Client, args: &EnvRemoveArgs, stop: bool) -> Result<Remo
                 .with_hint("name the environment as it is listed, or its backend with --backend")
                 .into());
         }
+        // What an environment has left can be removed when it is gone itself.
+        if found.is_empty() && how == How::WithFiles {
+            keys.push(match &args.backend {
+                Some(backend) if !name.contains('/') => format!("{backend}/{name}"),
+                _ => name.clone(),
+            });
+        }
         for environment in found {
             shared(environment, name, args.force)?;
             if !keys.contains(&environment.key) {
@@ -165,7 +197,7 @@ async fn named(client: &Client, args: &EnvRemoveArgs, stop: bool) -> Result<Remo
             }
         }
     }
-    Ok(RemoveRequest { names: keys, all: false, force: args.force || !stop, stop })
+    Ok(keys)
 }
 
 /// What others use is not ended on behalf of one task alone.

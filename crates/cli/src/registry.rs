@@ -1,22 +1,31 @@
 //! The backends of this build. A new one is a line in [`AVAILABLE`] and an arm in [`Registry::open`].
 
-use farshell_config::{BackendKind, Settings, settings};
+use farshell_config::{BackendKind, Config, Context, Settings, settings};
+use farshell_docker::Docker;
 use farshell_engine::{Backend, Error, Kind};
-use farshell_keeper::Backends;
+use farshell_keeper::{Asker, Backends};
 use std::path::Path;
 use std::sync::Arc;
 
 /// The backends that this build can serve.
-pub(crate) const AVAILABLE: &[BackendKind] = &[BackendKind::Local];
+pub(crate) const AVAILABLE: &[BackendKind] = &[BackendKind::Local, BackendKind::Docker];
 
 /// What the server opens backends with.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Registry;
 
 impl Backends for Registry {
-    fn open(&self, settings: &Settings, home: &Path) -> Result<Arc<dyn Backend>, Error> {
+    fn open(&self, settings: &Settings, asker: &Asker<'_>) -> Result<Arc<dyn Backend>, Error> {
         match &settings.backend {
-            settings::Backend::Local(_) => Ok(Arc::new(local(home))),
+            settings::Backend::Local(_) => Ok(Arc::new(local(asker.home))),
+            settings::Backend::Docker(docker) => Ok(Arc::new(Docker::new(farshell_docker::Config {
+                home: asker.home.join("farshell"),
+                settings: (**docker).clone(),
+                environment: asker.environment.clone(),
+                start_dir: asker.start_dir.map(Path::to_owned),
+                credential_root: asker.home.to_owned(),
+                credential_files: settings.credential_files.clone(),
+            }))),
             other => Err(not_in_this_build(other.kind())),
         }
     }
@@ -26,7 +35,15 @@ impl Backends for Registry {
     }
 
     fn all(&self, home: &Path) -> Vec<Arc<dyn Backend>> {
-        vec![Arc::new(local(home))]
+        let mut all: Vec<Arc<dyn Backend>> = vec![Arc::new(local(home))];
+        all.extend(docker_of_server(home).map(|(backend, _)| backend));
+        all
+    }
+
+    fn swept(&self, home: &Path) -> Vec<Arc<dyn Backend>> {
+        let mut all: Vec<Arc<dyn Backend>> = vec![Arc::new(local(home))];
+        all.extend(docker_of_server(home).filter(|(_, sweeps)| *sweeps).map(|(backend, _)| backend));
+        all
     }
 }
 
@@ -34,6 +51,20 @@ impl Backends for Registry {
 pub(crate) fn local(home: &Path) -> farshell_local::Local {
     // Apart from what Hermes keeps in the same directory.
     farshell_local::Local::new(farshell_local::Config { home: home.join("farshell") })
+}
+
+/// The Docker engine that the server itself knows of, and whether what nobody claims is to be removed from it. An
+/// engine that this home has never used is not asked anything.
+fn docker_of_server(home: &Path) -> Option<(Arc<dyn Backend>, bool)> {
+    if !home.join("farshell/run/docker").is_dir() {
+        return None;
+    }
+    let context = Context::from_process().ok()?.with_override("backend", "docker");
+    let environment = context.environment.clone();
+    let settings = Config::load(context).ok()?.resolve().ok()?.settings;
+    let settings::Backend::Docker(docker) = &settings.backend else { return None };
+    let asker = Asker { home, environment: &environment, start_dir: None };
+    Some((Registry.open(&settings, &asker).ok()?, docker.orphan_reaper))
 }
 
 /// Why a backend that has a name can't be had.

@@ -7,14 +7,17 @@ use farshell_api::environment::{
 };
 use farshell_api::event::{AckRequest, EventList, EventQuery};
 use farshell_api::process::{
-    KillRequest, KillResult, LogPiece, LogQuery, Process, ProcessList, ProcessQuery, Screen, SignalRequest,
-    StdinRequest, StdinResult, WaitRequest,
+    KillRequest, KillResult, LogPiece, LogQuery, Process, ProcessList, ProcessQuery, ProcessState, Screen,
+    SignalRequest, StdinRequest, StdinResult, WaitRequest,
 };
 use farshell_api::run::{RunRequest, RunResult, Size, StartRequest};
 use farshell_api::server::{Done, ServerStatus, StopRequest};
 use serde::Serialize;
 use serde_json::Value;
 use std::fmt::Write;
+
+/// How often a background process is started under a new id.
+const STARTS: u32 = 5;
 
 /// All fail with the server's own error, or if there is no server and none can be started.
 impl Client {
@@ -46,10 +49,25 @@ impl Client {
     }
 
     /// A background process. It has an id in any case, so that a repeated request starts nothing.
+    ///
+    /// A server that was killed between the record and the start leaves an id that is known never to have begun, and
+    /// never will. If the id was chosen here, another one is tried.
     pub async fn start(&self, request: &StartRequest) -> Result<Process> {
+        let mut attempts = if request.id.is_some() { 1 } else { STARTS };
         let mut request = request.clone();
-        request.id.get_or_insert_with(crate::new_process_id);
-        self.call(Call::post("/v1/processes", &request, Repeat::Safe)?).await
+        loop {
+            request.id.get_or_insert_with(crate::new_process_id);
+            let process: Process = self.call(Call::post("/v1/processes", &request, Repeat::Safe)?).await?;
+            attempts -= 1;
+            if process.state != ProcessState::NotStarted {
+                return Ok(process);
+            }
+            if attempts == 0 {
+                let why = process.note.unwrap_or_else(|| "it never began".into());
+                return Err(crate::error::error("not_started", &format!("starting {}", process.id), why));
+            }
+            request.id = None;
+        }
     }
 
     pub async fn processes(&self, query: &ProcessQuery) -> Result<Vec<Process>> {

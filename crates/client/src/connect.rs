@@ -20,7 +20,10 @@ pub async fn socket(files: &Files) -> io::Result<UnixStream> {
 /// No server is there: not now, or not yet.
 #[must_use]
 pub fn nobody(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset
+    )
 }
 
 /// A server is there, and has not come round to those who knocked before.

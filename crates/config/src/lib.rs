@@ -28,6 +28,7 @@
 pub mod change;
 pub mod choice;
 pub mod config;
+mod directory;
 pub mod docs;
 pub mod dotenv;
 pub mod error;

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
 use crate::choice::{
     BackendKind, HomeMode, HostKeyPolicy, Isolation, ModalMode, OnSpecChange, SingularityGpu,
 };
+pub use crate::directory::StartDirectory;
 use crate::home::HermesHome;
 use crate::kind::PACKAGE_INSTALL;
 use crate::source::Source;
@@ -93,28 +94,6 @@ impl Backend {
             Self::Singularity(_) => BackendKind::Singularity,
             Self::Modal(_) => BackendKind::Modal,
             Self::Daytona(_) => BackendKind::Daytona,
-        }
-    }
-}
-
-/// Where a session starts.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StartDirectory {
-    /// Where the backend's sessions start by themselves.
-    BackendDefault,
-    /// This path in the place. `~` in it is the place's home, so it is not expanded here, except on the local backend.
-    Path(String),
-}
-
-impl StartDirectory {
-    /// The path in the place, given this process's own directory.
-    #[must_use]
-    pub fn resolve(&self, backend: BackendKind, process_cwd: &Path) -> String {
-        match (self, backend) {
-            (Self::Path(path), _) => path.clone(),
-            (Self::BackendDefault, BackendKind::Local) => process_cwd.to_string_lossy().into_owned(),
-            (Self::BackendDefault, BackendKind::Ssh) => "~".into(),
-            (Self::BackendDefault, _) => "/root".into(),
         }
     }
 }

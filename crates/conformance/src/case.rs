@@ -70,6 +70,8 @@ pub(crate) enum Need {
     Nothing,
     /// A socket on this machine.
     Socket,
+    /// A shell that is bash: what the case is about is no part of any other.
+    Bash,
 }
 
 /// Time for a case that names none. Generous: the machine may be busy with other cases.

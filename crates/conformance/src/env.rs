@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 pub(crate) const MARK: &str = "FARSHELL_CASE";
 
 /// A lease that no case outlives. What a killed test run leaves ends with it.
-const LEASE: Duration = Duration::from_secs(300);
+pub(crate) const LEASE: Duration = Duration::from_secs(300);
 
 /// A case's environment.
 #[derive(Debug)]
@@ -81,7 +81,7 @@ impl Env {
         mark: String,
     ) -> Result<Self, Failure> {
         let task = TaskName::new(format!("case{mark}"))?;
-        let dir = format!("/tmp/farshell-case{mark}");
+        let dir = format!("{}/farshell-case{mark}", subject.scratch());
         let defaults = SessionDefaults {
             env: vec![pair(MARK, &mark)],
             cwd: Some(dir.clone().into_bytes()),
@@ -145,6 +145,11 @@ impl Env {
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
+    }
+
+    /// What the place's shell calls itself.
+    pub(crate) fn shell_name(&self) -> &'static str {
+        if self.subject.bash() { "bash" } else { "sh" }
     }
 
     pub(crate) fn session(&self) -> SessionName {
@@ -292,6 +297,7 @@ pub(crate) fn process(what: What) -> Start {
         grace_ms: 500,
         log_cap: 0,
         attach: None,
+        variables: None,
     }
 }
 

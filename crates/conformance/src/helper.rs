@@ -69,6 +69,7 @@ pub(crate) fn start(id: ProcessId, command: &str) -> Start {
         grace_ms: 500,
         log_cap: 0,
         attach: None,
+        variables: None,
     }
 }
 

@@ -94,11 +94,8 @@ fn trial(
 fn unfit(subject: &dyn Subject, need: Need) -> Option<&'static str> {
     match need {
         Need::Nothing => None,
-        Need::Socket => {
-            let task = farshell_engine::TaskName::new("probe").ok()?;
-            let socket = subject.socket(std::path::Path::new("/"), &task);
-            socket.is_none().then_some("its outpost has no socket on this machine")
-        }
+        Need::Socket => (!subject.has_socket()).then_some("its outpost has no socket on this machine"),
+        Need::Bash => (!subject.bash()).then_some("its shell is not bash"),
     }
 }
 
@@ -132,12 +129,17 @@ async fn clean(env: &Env) -> Done {
     let remove = FileOp::Remove { path, recursive: true, missing_ok: true };
     let removed = tokio::time::timeout(DESTROY, env.outpost().file(None, remove)).await;
     let destroyed = tokio::time::timeout(DESTROY, env.environment.destroy()).await;
+    let spec = crate::env::spec(env.subject, env.task.clone(), crate::env::LEASE);
+    let files =
+        tokio::time::timeout(DESTROY, async { env.subject.backend(&env.home).remove_files(&spec).await });
+    let files = files.await;
     let left = if env.subject.shares_kernel() { await_none(&known, &env.mark).await } else { Vec::new() };
     for (pid, _) in &left {
         let _ = std::process::Command::new("kill").args(["-9", &pid.to_string()]).status();
     }
     removed.map_err(|_| Failure::new("removing the case's directory took too long"))??;
     destroyed.map_err(|_| Failure::new(format!("destroy took more than {} s", DESTROY.as_secs())))??;
+    files.map_err(|_| Failure::new("removing the place's files took too long"))??;
     if !left.is_empty() {
         return Err(Failure::new(format!("processes survived the environment: {left:?}")));
     }

@@ -43,7 +43,20 @@ impl Sink for Uniform {
     }
 }
 
-/// Expects the output of `seq -f %09.0f 1 N`: each line once, in order, from an offset on.
+/// A command that prints that many lines, each of them once and nine digits long. Every `seq` can do that; not every
+/// one can fill up with zeros.
+pub(crate) fn numbered(lines: u64) -> String {
+    format!("seq {} {}", FIRST + 1, FIRST + lines)
+}
+
+/// The line of that number, counted from 1.
+pub(crate) fn line(number: u64) -> String {
+    format!("{}\n", FIRST + number)
+}
+
+const FIRST: u64 = 100_000_000;
+
+/// Expects the output of [`numbered`]: each line once, in order, from an offset on.
 #[derive(Debug)]
 pub(crate) struct Numbered {
     /// Offset of the next byte.
@@ -64,7 +77,7 @@ impl Numbered {
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         let mut bytes = bytes;
         while !bytes.is_empty() && self.wrong.is_none() {
-            let line = format!("{:09}\n", self.at / LINE + 1);
+            let line = line(self.at / LINE + 1);
             let rest = &line.as_bytes()[usize::try_from(self.at % LINE).unwrap_or(0)..];
             let (now, later) = bytes.split_at(rest.len().min(bytes.len()));
             if now != &rest[..now.len()] {

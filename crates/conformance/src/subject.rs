@@ -1,14 +1,16 @@
 //! The backends under test.
 
+mod docker;
+mod local;
+
 use farshell_engine::backend::{Backend, TaskName};
-use farshell_local::{Config, Local};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// All backends that the suite knows: a new one adds its line.
 #[must_use]
 pub fn subjects() -> &'static [&'static dyn Subject] {
-    &[&OnThisMachine]
+    &[&local::OnThisMachine, &docker::DEBIAN, &docker::BUSYBOX, &docker::BY_EXEC, &docker::PODMAN]
 }
 
 /// A backend under test.
@@ -30,6 +32,16 @@ pub trait Subject: Send + Sync + std::fmt::Debug {
         BTreeMap::new()
     }
 
+    /// Its shell is bash. Elsewhere it is some `sh`, which has no arrays and can't write its functions down.
+    fn bash(&self) -> bool {
+        true
+    }
+
+    /// A directory in the place that outlives the outpost: the cases' own directories are made in it.
+    fn scratch(&self) -> &'static str {
+        "/tmp"
+    }
+
     /// Processes of its places are seen in this machine's `/proc`, so that the suite can look for survivors
     /// after a place is gone.
     fn shares_kernel(&self) -> bool {
@@ -41,50 +53,25 @@ pub trait Subject: Send + Sync + std::fmt::Debug {
         false
     }
 
+    /// Outposts have a socket on this machine.
+    fn has_socket(&self) -> bool {
+        false
+    }
+
     /// The outpost's socket on this machine, where there is one.
     fn socket(&self, home: &Path, task: &TaskName) -> Option<PathBuf> {
         let _ = (home, task);
         None
     }
 
+    /// What still runs of a place whose outpost has ended because nobody needed it. Nothing should.
+    fn awake(&self, home: &Path, task: &TaskName) -> Vec<String> {
+        self.leftovers(home, task)
+    }
+
     /// What is still there of a place after its end. Nothing should be.
     fn leftovers(&self, home: &Path, task: &TaskName) -> Vec<String> {
         let _ = (home, task);
         Vec::new()
-    }
-}
-
-#[derive(Debug)]
-struct OnThisMachine;
-
-impl Subject for OnThisMachine {
-    fn name(&self) -> &'static str {
-        "local"
-    }
-
-    fn probe(&self) -> Result<(), String> {
-        let found = ["/bin/bash", "/usr/bin/bash"].iter().any(|path| Path::new(path).exists());
-        if found { Ok(()) } else { Err("no bash on this machine".into()) }
-    }
-
-    fn backend(&self, home: &Path) -> Box<dyn Backend> {
-        Box::new(Local::new(Config { home: home.to_owned() }))
-    }
-
-    fn shares_kernel(&self) -> bool {
-        true
-    }
-
-    fn shares_pids(&self) -> bool {
-        true
-    }
-
-    fn socket(&self, home: &Path, task: &TaskName) -> Option<PathBuf> {
-        Some(farshell_local::run_dir(home, task).join("sock"))
-    }
-
-    fn leftovers(&self, home: &Path, task: &TaskName) -> Vec<String> {
-        let dir = farshell_local::run_dir(home, task);
-        if dir.exists() { vec![format!("directory {}", dir.display())] } else { Vec::new() }
     }
 }

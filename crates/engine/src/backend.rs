@@ -51,6 +51,22 @@ pub trait Backend: Send + Sync + std::fmt::Debug {
         Box::pin(async { Ok(Vec::new()) })
     }
 
+    /// Where the files of a task are that outlive its place, for people: a directory, or names of volumes. `None` if
+    /// none are kept, or none are there.
+    fn kept_files<'a>(&'a self, spec: &'a Spec) -> BoxFuture<'a, Option<String>> {
+        let _ = spec;
+        Box::pin(async { None })
+    }
+
+    /// Removes those files. The place is gone already. If there are none, that is no error.
+    ///
+    /// # Errors
+    /// Some may be left.
+    fn remove_files<'a>(&'a self, spec: &'a Spec) -> BoxFuture<'a, Result<()>> {
+        let _ = spec;
+        Box::pin(async { Ok(()) })
+    }
+
     /// Ends and removes something that [`Backend::survey`] found. If it is gone already, that is no error.
     ///
     /// # Errors
@@ -113,6 +129,17 @@ pub trait Place: Send + Sync + std::fmt::Debug {
     /// The limits that hold in this very place, for people. Empty: what [`Backend::capabilities`] says.
     fn limits(&self) -> Vec<Limit> {
         Vec::new()
+    }
+
+    /// It was found put away: nothing runs in it, and connecting would wake it.
+    fn sleeps(&self) -> bool {
+        false
+    }
+
+    /// Why the outpost that was here before is gone, as far as the place can tell: `the container ran out of memory and
+    /// was killed`. Known once [`Place::connect`] has found that out.
+    fn epitaph(&self) -> Option<String> {
+        None
     }
 }
 

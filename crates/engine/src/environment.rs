@@ -103,6 +103,7 @@ impl RunOptions {
             grace_ms: u64::try_from(self.grace.as_millis()).unwrap_or(u64::MAX),
             log_cap: self.log_cap,
             attach: None,
+            variables: None,
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Background processes: recorded before they are started, watched until they end, and that is recorded once.
 
 use crate::alive::Token;
-use crate::environments::Progress;
 use crate::events::event;
+use crate::progress::Progress;
 use crate::request::Plan;
 use crate::slot::{Live, Use};
 use crate::watch::{Search, WatchState};
@@ -12,7 +12,7 @@ use farshell_api::event::EventKind;
 use farshell_api::process::{Process, ProcessState};
 use farshell_api::run::{LogInfo, Size};
 use farshell_engine::capture::Discard;
-use farshell_engine::{Error, Kind, Result};
+use farshell_engine::{Error, Kind, Place as _, Result};
 use farshell_protocol::ProcessId;
 use farshell_protocol::process::{Attach, Start, State, Status, View};
 use farshell_store::{Insert, ProcessRow, Running};
@@ -30,6 +30,8 @@ const TAIL: u32 = 4096;
 const TOLD_COMMAND: usize = 2000;
 /// Bytes of a command that are recorded.
 pub(crate) const LONGEST_SHOWN: usize = 64 << 10;
+/// How long a repeated start waits to be told whether the first one came to anything.
+const FOUND_OUT: Duration = Duration::from_secs(60);
 /// Pauses between attempts to reach an outpost that does not answer, and to record what can't be recorded. The last
 /// one is repeated.
 const PAUSES: [u64; 6] = [1, 2, 5, 15, 30, 60];
@@ -37,11 +39,19 @@ const PAUSES: [u64; 6] = [1, 2, 5, 15, 30, 60];
 /// A background process that is not finished.
 #[derive(Debug)]
 pub(crate) struct Unfinished {
-    /// True when its end is recorded.
-    done: watch::Sender<bool>,
+    stage: watch::Sender<Stage>,
     /// Its terminal's size now.
     pub(crate) size: Mutex<Option<Size>>,
     _token: Token,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    /// Recorded. Whether it was started as well is not known yet.
+    Recorded,
+    Running,
+    /// Its end is recorded.
+    Done,
 }
 
 impl Unfinished {
@@ -55,7 +65,11 @@ impl Unfinished {
 
     /// Waits until its end is recorded.
     pub(crate) async fn done(&self) {
-        let _ = self.done.subscribe().wait_for(|done| *done).await;
+        self.reach(Stage::Done).await;
+    }
+
+    async fn reach(&self, stage: Stage) {
+        let _ = self.stage.subscribe().wait_for(|reached| *reached >= stage).await;
     }
 }
 
@@ -83,7 +97,8 @@ impl Inner {
         let resolved = self.resolver.resolve(&plan.request.target)?;
         let wanted = resolved.wanted(&plan.request.target.task)?;
         let session = sessions::outpost_name(wanted.shared, wanted.task.as_str(), &plan.request.session)?;
-        let start = plan.start(&resolved.settings, session)?;
+        let mut start = plan.start(&resolved.settings, session)?;
+        start.variables.clone_from(&resolved.variables);
         let entered = self.environments.enter(&wanted, &resolved, true, progress).await?;
         let mut row = ProcessRow {
             process: blank(&plan, &entered),
@@ -99,8 +114,9 @@ impl Inner {
         let unfinished = self.remember(&row);
         let caller = plan.request.target.caller.as_ref();
         let defaults = || sessions::defaults(self.resolver.world(), &resolved, caller);
-        match start_in(&entered.live, start, defaults).await {
-            Ok(status) => {
+        match start_in(&entered, start, defaults).await {
+            Ok((status, anew)) => {
+                row.process.note = anew;
                 row.instance = Some(entered.live.instance());
                 self.is_running(&mut row, &status).await;
                 let process = row.process.clone();
@@ -125,6 +141,10 @@ impl Inner {
             && known.task == plan.request.target.task
             && known.session.as_deref() == Some(plan.request.session.as_str());
         if same {
+            // An earlier keeper may have died before it started it, which is being found out at this moment.
+            if let Some(unfinished) = self.unfinished_of(&known.id) {
+                let _ = tokio::time::timeout(FOUND_OUT, unfinished.reach(Stage::Running)).await;
+            }
             return self.process(&known.id).await;
         }
         let message = format!("process id {} was used for another command", known.id);
@@ -135,7 +155,7 @@ impl Inner {
     pub(crate) fn remember(&self, row: &ProcessRow) -> Arc<Unfinished> {
         let size = row.detail.get("size").and_then(|size| serde_json::from_value(size.clone()).ok());
         let unfinished = Arc::new(Unfinished {
-            done: watch::Sender::new(false),
+            stage: watch::Sender::new(Stage::Recorded),
             size: Mutex::new(size),
             _token: self.common.alive.token(),
         });
@@ -158,6 +178,9 @@ impl Inner {
         });
         // It runs whether or not that can be written down; its end will be.
         let _ = self.common.store.set_running(&row.process.id, running, started).await;
+        if let Some(unfinished) = self.unfinished_of(&row.process.id) {
+            unfinished.stage.send_replace(Stage::Running);
+        }
     }
 
     /// Follows a process to its end, on a task of its own.
@@ -195,9 +218,14 @@ impl Inner {
                     return self.complete(&mut row, state, None, tail).await;
                 }
                 Err(error) if error.kind == Kind::UnknownOutcome || error.kind == Kind::NotFound => {
-                    let note = "the outpost that ran it is gone: nobody can say how it ended";
                     drop(entered);
-                    return self.complete(&mut row, ProcessState::Lost, Some(note.into()), None).await;
+                    return self.complete(&mut row, ProcessState::Lost, Some(gone(live)), None).await;
+                }
+                // Its place is gone, and not only out of reach.
+                Err(error) if error.kind == Kind::Unavailable && !live.place.is_given_up().await => {
+                    let note = live.place.epitaph().map_or(error.message, |_| gone(live));
+                    drop(entered);
+                    return self.complete(&mut row, ProcessState::Lost, Some(note), None).await;
                 }
                 Err(_) if live.place.is_given_up().await => {
                     let note = "its environment was removed before it was seen to end";
@@ -231,7 +259,7 @@ impl Inner {
     ) {
         let process = &mut row.process;
         process.state = state;
-        process.note = note;
+        process.note = note.or(process.note.take());
         process.waiting_for = None;
         if process.ended_at.is_none() && state != ProcessState::NotStarted {
             process.ended_at = Some(now());
@@ -262,26 +290,37 @@ impl Inner {
             }
         }
         if let Some(unfinished) = self.unfinished().remove(&process.id) {
-            unfinished.done.send_replace(true);
+            unfinished.stage.send_replace(Stage::Done);
         }
     }
 }
 
-/// Starts a process from a session's state, opening the session if it is not open.
+/// What is said of a process whose outpost is gone.
+fn gone(live: &Live) -> String {
+    let why = live.place.epitaph().unwrap_or_else(|| "the outpost that ran it is gone".to_owned());
+    format!("{why}: nobody can say how it ended")
+}
+
+/// Starts a process from a session's state, opening the session if it is not open. Says if that had to begin anew, and
+/// why.
 async fn start_in(
-    live: &Live,
+    entered: &Use,
     start: Start,
     defaults: impl Fn() -> Result<farshell_engine::environment::SessionDefaults>,
-) -> Result<Status> {
-    match live.outpost.start(start.clone()).await {
+) -> Result<(Status, Option<String>)> {
+    let outpost = &entered.live.outpost;
+    match outpost.start(start.clone()).await {
         // Nothing was started: the session is not there (any more).
         Err(error) if error.kind == Kind::NotFound => {
-            if let Some(session) = session_of(&start) {
-                defaults()?.open(&live.outpost, session).await?;
+            let mut anew = None;
+            if let Some(session) = session_of(&start)
+                && defaults()?.open(outpost, session).await?
+            {
+                anew = entered.slot.session_opened(session.as_str());
             }
-            live.outpost.start(start).await
+            Ok((outpost.start(start).await?, anew))
         }
-        other => other,
+        other => Ok((other?, None)),
     }
 }
 

@@ -1,14 +1,17 @@
 //! Environments: found or made on first use, recorded before they are made, ended under the same lock.
 
+use crate::ending::{Ending, Why};
 use crate::events::event;
 use crate::place::Kept;
+use crate::progress::{Progress, told};
 use crate::resolve::{Resolved, Resolver, Wanted};
-use crate::slot::{Common, Entry, Failure, Live, Phase, Slot, Use, limits};
+use crate::shown::limits;
+use crate::slot::{Common, Entry, Failure, LIMITS, Live, Phase, Slot, Use};
 use crate::{from_store, now, spec};
 use farshell_api::environment::EnvironmentState;
 use farshell_api::event::EventKind;
 use farshell_config::choice::OnSpecChange;
-use farshell_engine::{Backend, Error, Kind, Outpost, Place, Result, Spec};
+use farshell_engine::{Backend, Error, Kind, Outpost, Place, Result, Spec, TaskName};
 use farshell_store::{EnvironmentRow, NewEvent};
 use serde_json::json;
 use std::collections::HashMap;
@@ -16,34 +19,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::OwnedMutexGuard;
 
-/// What takes longer than this is told to whoever waits.
-const LONG: Duration = Duration::from_secs(1);
 /// How long the place of an environment may take to answer after it was made.
 pub(crate) const CONNECT: Duration = Duration::from_secs(120);
-
-/// Told what takes long.
-pub(crate) type Progress<'a> = &'a (dyn Fn(&str) + Send + Sync);
-
-/// Why an environment is ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Why {
-    /// Nobody has used it for its lifetime.
-    Idle,
-    /// Somebody wants it removed.
-    Removed,
-    /// Somebody wants it put away.
-    Stopped,
-    /// Another one takes its place at once.
-    Replaced,
-}
-
-/// What there is to be ended.
-#[derive(Debug, Default)]
-pub(crate) struct Ending {
-    pub(crate) live: Option<Arc<Live>>,
-    /// If nobody is connected to it.
-    pub(crate) place: Option<Arc<Kept>>,
-}
 
 #[derive(Debug)]
 pub(crate) struct Environments {
@@ -126,12 +103,18 @@ impl Environments {
         background: bool,
         progress: Progress<'_>,
     ) -> Result<Use> {
+        let mut gone = false;
         loop {
             let slot = self.slot(&wanted.key, resolved.backend.name(), wanted.place_task.as_str());
             if let Entry::In(entered) = slot.enter(wanted, resolved, background) {
-                return self.checked(entered).await;
+                match self.checked(entered).await {
+                    // Its place is gone. Nothing has been sent to it, so another one does as well.
+                    Err(error) if error.kind == Kind::Unavailable && !gone => gone = true,
+                    checked => return checked,
+                }
             }
             let before = slot.lock().attempts;
+            let news = slot.news.subscribe();
             let making = {
                 let (environments, wanted, resolved) =
                     (Arc::clone(self), wanted.clone(), Arc::clone(resolved));
@@ -143,7 +126,7 @@ impl Environments {
             };
             let message = format!("making environment {}", wanted.key);
             // Nothing: it was forgotten while we waited for it.
-            if let Some(entered) = told(making, &message, progress).await?? {
+            if let Some(entered) = told(making, &message, Some(news), progress).await?? {
                 return self.checked(entered).await;
             }
         }
@@ -170,8 +153,8 @@ impl Environments {
         }
         match slot.enter(wanted, resolved, background) {
             Entry::In(entered) => return Ok(Some(entered)),
-            Entry::NotReady => {}
-            Entry::Differs => self.replace(slot, resolved).await?,
+            Entry::NotReady if !slot.lock().keeps_another(resolved) => {}
+            Entry::NotReady | Entry::Differs => self.replace(slot, resolved).await?,
         }
         self.make(slot, wanted, resolved).await?;
         let entered = slot.enter(wanted, resolved, background);
@@ -193,9 +176,22 @@ impl Environments {
                 return Err(refused(&slot.key, &difference, refuse));
             }
             slot.change_phase(&mut inner, Phase::Ending);
+            inner
+                .shells
+                .lost(&format!("its environment was made from changed settings ({})", difference.join("; ")));
             difference
         };
-        self.end(slot, Ending { live, place: None }, Why::Replaced).await?;
+        let place = match &live {
+            Some(_) => None,
+            None => match self.place_of(slot).await {
+                Ok(place) => place,
+                Err(error) => {
+                    self.failed(slot, &error).await;
+                    return Err(error);
+                }
+            },
+        };
+        self.end(slot, Ending { live, place }, Why::Replaced).await?;
         let mut event = event(EventKind::EnvironmentRecreated, json!({ "difference": difference }));
         event.environment = Some(slot.key.clone());
         let _ = self.common.store.append(event).await;
@@ -219,7 +215,6 @@ impl Environments {
             if !inner.row.settings.is_object() {
                 inner.row.settings = json!({});
             }
-            inner.row.settings["limits"] = json!(limits(resolved.backend.capabilities()));
             inner.row.created_at = now();
             inner.row.note = None;
             inner.row.place = None;
@@ -253,11 +248,17 @@ impl Environments {
             lease: resolved.settings.lifetime,
             settings: resolved.spec.clone(),
         };
-        match self.connect(slot, &*resolved.backend, &spec).await {
+        let made = match resolved.backend.provision(&spec, &**slot).await {
+            Ok(place) => self.connect(slot, place).await,
+            Err(error) => Err(error),
+        };
+        slot.news.send_replace(None);
+        match made {
             Ok(live) => {
                 let row = {
                     let mut inner = slot.lock();
                     inner.set_place(&live);
+                    inner.row.settings[LIMITS] = json!(limits(resolved.backend.capabilities(), &*live.place));
                     inner.leftover = None;
                     inner.used();
                     slot.change_phase(&mut inner, Phase::Ready(Arc::new(live)));
@@ -277,10 +278,9 @@ impl Environments {
         }
     }
 
-    /// Provisions a place and connects to its outpost. A place that does not answer is remembered as left over.
-    pub(crate) async fn connect(&self, slot: &Slot, backend: &dyn Backend, spec: &Spec) -> Result<Live> {
-        let gate = slot.lock().gate.clone();
-        let place = Arc::new(Kept::new(backend.provision(spec, &()).await?, gate));
+    /// Connects to the outpost of a place. A place that does not answer is remembered as left over.
+    pub(crate) async fn connect(&self, slot: &Slot, place: Box<dyn Place>) -> Result<Live> {
+        let place = Arc::new(Kept::new(place, slot.lock().gate.clone()));
         let outpost = Outpost::new(Arc::clone(&place) as Arc<dyn Place>);
         let identity = match tokio::time::timeout(CONNECT, outpost.identity()).await {
             Ok(identity) => identity,
@@ -330,7 +330,13 @@ impl Environments {
                 let _life = slot.life.lock().await;
                 // The next call begins with what is there then.
                 if slot.live().is_some_and(|known| Arc::ptr_eq(&known, &live)) {
-                    slot.lock().leftover = Some(Arc::clone(&live.place));
+                    {
+                        let mut inner = slot.lock();
+                        inner.leftover = Some(Arc::clone(&live.place));
+                        if error.kind == Kind::Unavailable {
+                            inner.shells.lost(&live.place.epitaph().unwrap_or_else(|| error.message.clone()));
+                        }
+                    }
                     self.failed(&slot, &error).await;
                 }
                 Err(error)
@@ -338,67 +344,36 @@ impl Environments {
         }
     }
 
-    /// Ends an environment whose phase is [`Phase::Ending`]. The caller holds its lock.
+    /// What an environment's record says of its place, and the backend that has it.
     ///
     /// # Errors
-    /// It may still be there; the reaper tries again.
-    pub(crate) async fn end(&self, slot: &Arc<Slot>, ending: Ending, why: Why) -> Result<()> {
-        let (row, leftover, gate) = {
-            let mut inner = slot.lock();
-            (inner.row(), inner.leftover.take(), std::mem::take(&mut inner.gate))
+    /// The record or the settings can't be used.
+    pub(crate) fn backend_of(&self, slot: &Slot) -> Result<(Arc<dyn Backend>, Spec)> {
+        let (name, spec) = {
+            let inner = slot.lock();
+            let row = &inner.row;
+            let task = TaskName::new(row.place_task.as_str()).map_err(|e| {
+                Error::new(Kind::Invalid, "reading the record of an environment", e.to_string())
+            })?;
+            let lease = Duration::from_secs(row.lifetime_seconds);
+            (row.backend.clone(), Spec { task, lease, settings: row.spec.clone() })
         };
-        // Nobody connects any more, so nobody brings back what is ended.
-        gate.close().await;
-        let keeps = row.spec.get(spec::PERSISTENT).is_some_and(|kept| kept == "true");
-        // What dies in the middle of it is ended by the next keeper.
-        let _ = self.common.store.put_environment(row, None).await;
-        let place = ending.place.or_else(|| ending.live.as_ref().map(|live| Arc::clone(&live.place)));
-        for place in place.into_iter().chain(leftover) {
-            if let Err(error) = place.destroy().await {
-                slot.lock().leftover = Some(place);
-                self.failed(slot, &error).await;
-                return Err(error);
-            }
-        }
-        // Somebody may have taken the way to it away, and to its place it looks as if it were gone.
-        if let Some(live) = ending.live
-            && matches!(tokio::time::timeout(LONG, live.outpost.ping()).await, Ok(Ok(())))
-        {
-            let _ = tokio::time::timeout(LONG, live.outpost.shutdown()).await;
-        }
-        if why == Why::Replaced {
-            return Ok(());
-        }
-        let stays = keeps && why != Why::Removed;
-        let kind = match why {
-            Why::Stopped => EventKind::EnvironmentStopped,
-            Why::Idle if stays => EventKind::EnvironmentStopped,
-            Why::Idle | Why::Removed | Why::Replaced => EventKind::EnvironmentRemoved,
-        };
-        let reason = if why == Why::Idle { "idle" } else { "asked" };
-        let mut event = event(kind, json!({ "reason": reason }));
-        event.environment = Some(slot.key.clone());
-        if stays {
-            slot.set_phase(Phase::Absent(EnvironmentState::Stopped));
-            let row = slot.lock().row();
-            let _ = self.common.store.put_environment(row, Some(event)).await;
-        } else {
-            // A record that can't be removed now is found without a place by the next keeper.
-            let _ = self.common.store.remove_environment(&slot.key, Some(event)).await;
-            slot.set_phase(Phase::Absent(EnvironmentState::Stopped));
-            self.retire(slot);
-        }
-        Ok(())
+        let backend = self.resolver.backend_of(&name, &spec.settings).or_else(|error| {
+            // Settings that can't be used are no reason to lose sight of what there is.
+            let all = self.resolver.backends().all(&self.resolver.world().home);
+            all.into_iter().find(|backend| backend.name() == name).ok_or(error)
+        })?;
+        Ok((backend, spec))
     }
 
-    /// The backend that has an environment, to be found again without a caller.
-    pub(crate) fn backend_of(&self, name: &str) -> Result<Arc<dyn Backend>> {
-        let home = &self.resolver.world().home;
-        if let Some(backend) = self.resolver.backends().all(home).into_iter().find(|b| b.name() == name) {
-            return Ok(backend);
-        }
-        let target = farshell_api::run::Target { backend: Some(name.to_owned()), ..Default::default() };
-        Ok(Arc::clone(&self.resolver.resolve(&target)?.backend))
+    /// The place of an environment as it was recorded, to be ended. `None` if it is gone already.
+    ///
+    /// # Errors
+    /// That can't be told.
+    pub(crate) async fn place_of(&self, slot: &Slot) -> Result<Option<Arc<Kept>>> {
+        let (backend, spec) = self.backend_of(slot)?;
+        let found = backend.find(&spec).await?;
+        Ok(found.map(|place| Arc::new(Kept::new(place, slot.lock().gate.clone()))))
     }
 
     /// The environment that a person means: by its key, or by a task that uses it.
@@ -429,27 +404,15 @@ impl Environments {
     }
 }
 
-/// Waits for something that is done elsewhere, and says what if it takes long.
-pub(crate) async fn told<T>(
-    mut making: tokio::task::JoinHandle<Option<T>>,
-    message: &str,
-    progress: Progress<'_>,
-) -> Result<T> {
-    let made = match tokio::time::timeout(LONG, &mut making).await {
-        Ok(made) => made,
-        Err(_) => {
-            progress(message);
-            making.await
-        }
-    };
-    made.ok().flatten().ok_or_else(crate::closed)
-}
-
 /// The outpost was lost, and another one has taken its place. Gives the event that says so.
 pub(crate) fn outpost_replaced(slot: &Slot, live: &Live) -> NewEvent {
-    let note = "its outpost was lost and another one has taken its place: sessions begin anew, and what ran in it is lost";
+    let why = live.place.epitaph().unwrap_or_else(|| "its outpost was lost".to_owned());
+    let note = format!(
+        "{why}, and another outpost has taken its place: sessions begin anew, and what ran in it is lost"
+    );
     let mut inner = slot.lock();
-    inner.row.note = Some(note.to_owned());
+    inner.shells.lost(&why);
+    inner.row.note = Some(note.clone());
     inner.set_place(live);
     let mut event = event(EventKind::EnvironmentFailed, json!({ "error": note }));
     event.environment = Some(slot.key.clone());

@@ -2,7 +2,7 @@
 //! for a while where it sent which.
 
 use crate::background::{blank, session_of};
-use crate::environments::Progress;
+use crate::progress::Progress;
 use crate::promotion::{Promotion, time_is_up};
 use crate::request::{Plan, Way};
 use crate::resolve::Resolved;
@@ -12,12 +12,12 @@ use farshell_api::Text;
 use farshell_api::process::Process;
 use farshell_api::run::{RunRequest, RunResult, Size};
 use farshell_engine::capture::{Capture, Discard, Sink};
-use farshell_engine::{Kind, Result};
+use farshell_engine::{Error, Kind, Place as _, Result};
 use farshell_protocol::ProcessId;
 use farshell_protocol::process::{Attach, Chunk, Start, Status};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
 
@@ -40,6 +40,8 @@ pub(crate) struct Foreground {
     stage: AtomicU8,
     /// Its terminal's size now.
     size: Mutex<Option<Size>>,
+    /// Its session had to begin anew for it, and why.
+    anew: OnceLock<String>,
     /// What it goes on as, once it is a background process.
     promoted: watch::Sender<Option<Process>>,
 }
@@ -94,6 +96,9 @@ impl Foreground {
     pub(crate) fn update(&self, status: &Status) -> Process {
         let mut process = self.lock();
         result::update(&mut process, status, now());
+        if let Some(why) = self.anew.get() {
+            result::began_anew(&mut process, why);
+        }
         process.clone()
     }
 }
@@ -173,7 +178,8 @@ impl Inner {
         let resolved = self.resolver.resolve(&plan.request.target)?;
         let wanted = resolved.wanted(&plan.request.target.task)?;
         let session = sessions::outpost_name(wanted.shared, wanted.task.as_str(), &plan.request.session)?;
-        let start = plan.start(&resolved.settings, session)?;
+        let mut start = plan.start(&resolved.settings, session)?;
+        start.variables.clone_from(&resolved.variables);
         let promotion = plan.promotion(&resolved.settings)?;
         let entered = self.environments.enter(&wanted, &resolved, false, progress).await?;
         let promotion = match promotion {
@@ -192,6 +198,7 @@ impl Inner {
             instance: entered.live.instance(),
             stage: AtomicU8::new(PENDING),
             size: Mutex::new(None),
+            anew: OnceLock::new(),
             promoted: watch::Sender::new(None),
         });
         self.recent().insert(Arc::clone(&foreground));
@@ -235,7 +242,7 @@ impl Inner {
     /// on the way, the command goes on.
     pub(crate) async fn foreground(self: &Arc<Self>, job: Job, sink: &mut dyn Sink) -> Result<Finished> {
         let Job { plan, foreground, entered, start, promotion, resolved, _pending } = job;
-        let live = Arc::clone(&entered.live);
+        let (live, slot) = (Arc::clone(&entered.live), Arc::clone(&entered.slot));
         foreground.stage.store(ACTIVE, Ordering::SeqCst);
         let after = promotion.as_ref().map(|promotion| promotion.after);
         let mut attended = Attended {
@@ -252,8 +259,11 @@ impl Inner {
             match live.outpost.run(start.clone(), &mut sink).await {
                 // Nothing ran: the session is not there (any more).
                 Err(error) if error.kind == Kind::NotFound => {
-                    if let Some(session) = session_of(&start) {
-                        defaults()?.open(&live.outpost, session).await?;
+                    if let Some(session) = session_of(&start)
+                        && defaults()?.open(&live.outpost, session).await?
+                        && let Some(why) = slot.session_opened(session.as_str())
+                    {
+                        let _ = foreground.anew.set(why);
                     }
                     live.outpost.run(start, &mut sink).await
                 }
@@ -277,7 +287,7 @@ impl Inner {
             }
             (Some(Err(error)), _) => {
                 foreground.is_over();
-                Err(error)
+                Err(with_epitaph(error, &live))
             }
             (None, Some((entered, Some(promotion)))) => {
                 // On a task of its own: it is not left half done by a caller who goes away.
@@ -326,6 +336,16 @@ fn blank_from(status: &Status, entered: &Use) -> Process {
     }
     let plan = Plan { id: status.id.clone(), request, background: false };
     Process { session: status.session.as_ref().map(ToString::to_string), ..blank(&plan, entered) }
+}
+
+/// What became of a command that nobody can ask about any more, in the words of its place.
+pub(crate) fn with_epitaph(mut error: Error, live: &Live) -> Error {
+    if error.kind == Kind::UnknownOutcome
+        && let Some(epitaph) = live.place.epitaph()
+    {
+        error.message = format!("{epitaph}; {}", error.message);
+    }
+    error
 }
 
 /// A foreground command and its use of the environment. Dropped before the end, it is followed by somebody else.

@@ -42,7 +42,7 @@ impl Inner {
     /// Removes what killed outposts have left. Those that live end by themselves when their lease is over.
     pub(crate) async fn sweep(self: &Arc<Self>) {
         let home = self.resolver.world().home.clone();
-        for backend in self.resolver.backends().all(&home) {
+        for backend in self.resolver.backends().swept(&home) {
             let Ok(all) = backend.survey().await else { continue };
             for one in all.into_iter().filter(|one| !one.alive && !self.claims(&*backend, one)) {
                 let _ = self.remove_found(&*backend, &one).await;

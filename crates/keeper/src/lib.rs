@@ -20,8 +20,8 @@
 //! |---|---|
 //! | `resolve`, `spec`, `sessions`, `variables` | what does a caller mean, and what counts for it? |
 //! | `request` | can it be done? |
-//! | `environments`, `slot`, `place` | where? |
-//! | `reaper`, `removal`, `gc` | when does that end? |
+//! | `environments`, `slot`, `place`, `shells`, `shown`, `progress` | where? |
+//! | `ending`, `reaper`, `removal`, `gc` | when does that end? |
 //! | `foreground`, `promotion`, `background`, `watching`, `watch` | what runs? |
 //! | `processes`, `logs`, `screen`, `streams` | how is it seen and steered? |
 //! | `recovery`, `events` | what was, and what happened? |
@@ -29,6 +29,7 @@
 
 mod alive;
 mod background;
+mod ending;
 mod environments;
 mod events;
 mod foreground;
@@ -36,6 +37,7 @@ mod gc;
 mod logs;
 mod place;
 mod processes;
+mod progress;
 mod promotion;
 mod reaper;
 mod recovery;
@@ -45,6 +47,8 @@ mod resolve;
 mod result;
 mod screen;
 mod sessions;
+mod shells;
+mod shown;
 mod signals;
 mod slot;
 mod spec;
@@ -68,6 +72,7 @@ use farshell_api::server::Counts;
 use farshell_api::stream::Open;
 use farshell_api::{ApiError, Millis};
 use farshell_config::{BackendKind, Settings};
+use farshell_engine::backend::News;
 use farshell_engine::{Backend, Error, Kind, Result, Retry};
 use farshell_store::Store;
 use foreground::Recent;
@@ -76,7 +81,7 @@ use request::{Plan, Way};
 use resolve::{Resolver, World};
 use serde_json::json;
 use slot::Common;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -91,7 +96,7 @@ pub trait Backends: Send + Sync + std::fmt::Debug {
     ///
     /// # Errors
     /// It is not part of this build.
-    fn open(&self, settings: &Settings, home: &Path) -> Result<Arc<dyn Backend>>;
+    fn open(&self, settings: &Settings, asker: &Asker<'_>) -> Result<Arc<dyn Backend>>;
 
     /// Why a backend that has a name can't be had, asked before its settings are judged. `None` if it can.
     fn refuse(&self, kind: BackendKind) -> Option<Error> {
@@ -99,8 +104,24 @@ pub trait Backends: Send + Sync + std::fmt::Debug {
         None
     }
 
-    /// All of them that can be asked for what they hold without being selected, for the reaper and `gc`.
+    /// All of them that can be asked for what they hold without being selected, for `gc`.
     fn all(&self, home: &Path) -> Vec<Arc<dyn Backend>>;
+
+    /// Those from which dead things that no record claims are removed without being asked to.
+    fn swept(&self, home: &Path) -> Vec<Arc<dyn Backend>> {
+        self.all(home)
+    }
+}
+
+/// Who asks for a backend, as far as that decides which one it is.
+#[derive(Clone, Copy, Debug)]
+pub struct Asker<'a> {
+    /// `$HERMES_HOME`.
+    pub home: &'a Path,
+    /// Its variables: some say where an engine is.
+    pub environment: &'a BTreeMap<String, String>,
+    /// The directory of this machine that the place is to share, if there is to be one.
+    pub start_dir: Option<&'a Path>,
 }
 
 /// What a keeper needs to begin.
@@ -302,7 +323,7 @@ impl Keeper {
     }
 
     /// Opens a stream. `progress` is told what takes long.
-    pub async fn stream(&self, open: Open, progress: &(dyn Fn(&str) + Send + Sync)) -> Result<Stream> {
+    pub async fn stream(&self, open: Open, progress: &(dyn Fn(&News) + Send + Sync)) -> Result<Stream> {
         let _call = self.inner.common.alive.token();
         self.inner.stream(open, progress).await
     }
@@ -410,6 +431,7 @@ impl Keeper {
             let all = RemoveRequest { all: true, force: true, ..RemoveRequest::default() };
             left = self.remove(all).await?.failed;
         }
+        inner.leave_nothing_behind().await;
         inner.common.tasks.close().await;
         for slot in inner.environments.slots() {
             let last_used_at = slot.live().map(|_| slot.lock().row.last_used_at);

@@ -3,7 +3,7 @@
 //! An outpost's client connects again when its connection is lost, and a place starts its outpost when somebody
 //! connects. So whoever still waits for an answer when an environment is removed would bring it back to life.
 
-use farshell_engine::backend::{BoxFuture, ByteStream, Identity, Place};
+use farshell_engine::backend::{BoxFuture, ByteStream, Identity, Limit, Place};
 use farshell_engine::{Error, Kind, Result};
 use std::sync::Arc;
 use tokio::sync::RwLock;
@@ -62,5 +62,24 @@ impl Place for Kept {
             self.gate.close().await;
             self.place.destroy().await
         })
+    }
+
+    fn suspend(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            self.gate.close().await;
+            self.place.suspend().await
+        })
+    }
+
+    fn limits(&self) -> Vec<Limit> {
+        self.place.limits()
+    }
+
+    fn sleeps(&self) -> bool {
+        self.place.sleeps()
+    }
+
+    fn epitaph(&self) -> Option<String> {
+        self.place.epitaph()
     }
 }

@@ -3,7 +3,8 @@
 //! One timer is set to the earliest expiry and is moved when an earlier one comes up; between expiries nothing
 //! wakes. An expiry that has moved on in the meantime is found out when the timer rings.
 
-use crate::environments::{Ending, Environments, Why};
+use crate::ending::{Ending, Why};
+use crate::environments::Environments;
 use crate::slot::{Phase, Slot};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

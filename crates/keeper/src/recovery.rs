@@ -5,14 +5,14 @@
 //! that need it wait for that, and others don't.
 
 use crate::background::pause;
-use crate::environments::{Ending, Why, outpost_replaced};
-use crate::place::Kept;
+use crate::ending::{Ending, Why};
+use crate::environments::outpost_replaced;
 use crate::promotion::keep_only;
 use crate::slot::{Live, Phase, Slot};
 use crate::{Inner, from_store, now};
 use farshell_api::environment::EnvironmentState;
 use farshell_api::process::ProcessState;
-use farshell_engine::{Error, Kind, Result, Spec, TaskName};
+use farshell_engine::{Kind, Result};
 use farshell_protocol::ProcessId;
 use farshell_protocol::process::{State, Status};
 use farshell_store::ProcessRow;
@@ -68,7 +68,11 @@ impl Inner {
                 // Somebody else was faster, in a pause of ours.
                 Some(live) => Ok(live),
                 None if slot.lock().retired => break,
-                None => self.connect_again(&slot).await,
+                None => match self.connect_again(&slot).await {
+                    Ok(None) => break,
+                    Ok(Some(live)) => Ok(live),
+                    Err(error) => Err(error),
+                },
             };
             match found {
                 Ok(live) => {
@@ -95,28 +99,12 @@ impl Inner {
         }
     }
 
-    fn spec_of(slot: &Slot) -> Result<(String, Spec)> {
-        let inner = slot.lock();
-        let row = &inner.row;
-        let task = TaskName::new(row.place_task.as_str())
-            .map_err(|e| Error::new(Kind::Invalid, "reading the record of an environment", e.to_string()))?;
-        let lease = Duration::from_secs(row.lifetime_seconds);
-        Ok((row.backend.clone(), Spec { task, lease, settings: row.spec.clone() }))
-    }
-
-    /// The place of an environment as it was recorded, to be ended.
-    pub(crate) async fn place_of(&self, slot: &Slot) -> Result<Arc<Kept>> {
-        let (backend, spec) = Self::spec_of(slot)?;
-        let place = self.environments.backend_of(&backend)?.provision(&spec, &()).await?;
-        Ok(Arc::new(Kept::new(place, slot.lock().gate.clone())))
-    }
-
     /// Ends an environment whose keeper died while it did that.
     async fn end_again(self: &Arc<Self>, slot: &Arc<Slot>) {
         slot.set_phase(Phase::Ending);
         let ended = async {
-            let place = self.place_of(slot).await?;
-            let ending = Ending { live: None, place: Some(place) };
+            let place = self.environments.place_of(slot).await?;
+            let ending = Ending { live: None, place };
             self.environments.end(slot, ending, Why::Removed).await
         };
         if let Err(error) = ended.await {
@@ -124,11 +112,15 @@ impl Inner {
         }
     }
 
-    /// Connects to the place of an environment as it was recorded.
-    async fn connect_again(&self, slot: &Arc<Slot>) -> Result<Arc<Live>> {
-        let (backend, spec) = Self::spec_of(slot)?;
-        let backend = self.environments.backend_of(&backend)?;
-        let live = Arc::new(self.environments.connect(slot, &*backend, &spec).await?);
+    /// Connects to the place of an environment as it was recorded. `None` if it is gone or sleeps: it is not made or
+    /// woken for that, and the record says so.
+    async fn connect_again(&self, slot: &Arc<Slot>) -> Result<Option<Arc<Live>>> {
+        let (backend, spec) = self.environments.backend_of(slot)?;
+        let place = match backend.find(&spec).await? {
+            Some(place) if !place.sleeps() => place,
+            ended => return self.environments.found_ended(slot, ended).await.map(|()| None),
+        };
+        let live = Arc::new(self.environments.connect(slot, place).await?);
         let replaced = {
             let mut inner = slot.lock();
             let known = inner.row.place.as_ref();
@@ -147,7 +139,7 @@ impl Inner {
         let event = replaced.then(|| outpost_replaced(slot, &live));
         let row = slot.lock().row();
         let _ = self.common.store.put_environment(row, event).await;
-        Ok(live)
+        Ok(Some(live))
     }
 
     /// Takes up what runs in an environment that was found again.
@@ -179,7 +171,8 @@ impl Inner {
         if !same {
             return self.complete(&mut row, ProcessState::Lost, Some(LOST.into()), None).await;
         }
-        match live.outpost.status(id).await {
+        // The request to start it may still be on its way, from the keeper that died.
+        match live.outpost.forbid(id).await {
             Ok(status) => {
                 self.is_running(&mut row, &status).await;
                 self.watch(slot.adopt(live, true), row, unfinished);

@@ -1,10 +1,11 @@
 //! Ending environments because somebody wants it.
 
-use crate::environments::{Ending, Why};
+use crate::ending::{Ending, Why};
 use crate::slot::{Live, Phase, Slot};
 use crate::{Inner, api_error};
-use farshell_api::environment::{EnvironmentState, Refusal, RemoveRequest, RemoveResult};
-use farshell_engine::{Error, Kind, Result};
+use farshell_api::environment::{KeptFiles, Refusal, RemoveRequest, RemoveResult};
+use farshell_api::run::Target;
+use farshell_engine::{Error, Kind, Result, Spec, TaskName};
 use farshell_protocol::process::State;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,53 +29,107 @@ impl Inner {
             match self.environments.named(name) {
                 Ok(slot) if slots.iter().any(|known| Arc::ptr_eq(known, &slot)) => {}
                 Ok(slot) => slots.push(slot),
+                Err(error) if request.files && error.kind == Kind::NotFound => {
+                    match self.remove_files_of(name).await {
+                        Ok(()) => result.removed.push(name.clone()),
+                        Err(error) => {
+                            result.failed.push(Refusal { key: name.clone(), error: api_error(&error) });
+                        }
+                    }
+                }
                 Err(error) => result.failed.push(Refusal { key: name.clone(), error: api_error(&error) }),
             }
+        }
+        if request.stop && request.files {
+            return Err(crate::request::invalid("files", "what is only put away keeps its files"));
         }
         let why = if request.stop { Why::Stopped } else { Why::Removed };
         let mut under_way = Vec::new();
         for slot in slots {
             let inner = Arc::clone(self);
             let key = slot.key.clone();
-            let force = request.force;
+            let (force, files) = (request.force, request.files);
             // Side by side: each may take as long as its place does.
             under_way.push((
                 key,
-                self.common.tasks.spawn(async move { inner.remove_one(&slot, force, why).await }),
+                self.common.tasks.spawn(async move {
+                    let _life = slot.life.lock().await;
+                    let had = inner.environments.backend_of(&slot);
+                    inner.remove_one(&slot, force, why).await?;
+                    match (why, had) {
+                        (Why::Removed, Ok((backend, spec))) if files => {
+                            backend.remove_files(&spec).await.map(|()| None)
+                        }
+                        (Why::Removed, Err(error)) if files => Err(error),
+                        (Why::Removed, Ok((backend, spec))) => Ok(backend.kept_files(&spec).await),
+                        _ => Ok(None),
+                    }
+                }),
             ));
         }
         for (key, removal) in under_way {
             match removal.await.ok().flatten().unwrap_or_else(|| Err(crate::closed())) {
-                Ok(()) => result.removed.push(key),
+                Ok(kept) => {
+                    result.kept.extend(kept.map(|location| KeptFiles { key: key.clone(), location }));
+                    result.removed.push(key);
+                }
                 Err(error) => result.failed.push(Refusal { key, error: api_error(&error) }),
             }
         }
         Ok(result)
     }
 
+    /// Removes what an environment has left that is gone itself.
+    async fn remove_files_of(&self, key: &str) -> Result<()> {
+        let nothing = || {
+            Error::new(
+                Kind::NotFound,
+                format!("removing the files of {}", crate::result::head(key, 80)),
+                "there is no such environment",
+            )
+            .with_hint("name it as BACKEND/TASK, as `farshell env list` would show it")
+        };
+        let (backend, task) = key.split_once('/').ok_or_else(nothing)?;
+        let task = TaskName::new(task).map_err(|_| nothing())?;
+        let target = Target { backend: Some(backend.to_owned()), ..Target::default() };
+        let resolved = self.resolver.resolve(&target)?;
+        let spec = Spec { task, lease: resolved.settings.lifetime, settings: resolved.spec.clone() };
+        resolved.backend.remove_files(&spec).await
+    }
+
+    /// At the end of the server: what is not to outlive it is put away, unless something runs in it.
+    pub(crate) async fn leave_nothing_behind(self: &Arc<Self>) {
+        for slot in self.environments.slots() {
+            if slot.lock().stays || slot.live().is_none() {
+                continue;
+            }
+            let Ok(_life) = tokio::time::timeout(ANSWER, slot.life.lock()).await else { continue };
+            let _ = tokio::time::timeout(ANSWER, self.remove_one(&slot, false, Why::Stopped)).await;
+        }
+    }
+
+    /// The caller holds the environment's lock.
     async fn remove_one(self: &Arc<Self>, slot: &Arc<Slot>, force: bool, why: Why) -> Result<()> {
-        let _life = slot.life.lock().await;
         let live = slot.live();
-        let (busy, failed) = {
+        let busy = {
             let mut inner = slot.lock();
             if inner.retired {
                 return Ok(());
             }
-            let failed = matches!(inner.phase, Phase::Absent(EnvironmentState::Failed));
             let busy = inner.busy();
             if busy && !force {
                 return Err(in_use(&slot.key, inner.foreground, inner.background));
             }
             // Calls that come from here on wait, and make it anew.
             slot.change_phase(&mut inner, Phase::Ending);
-            (busy, failed)
+            busy
         };
         if let (true, Some(live)) = (busy, &live) {
             kill_all(slot, live).await;
         }
         let place = match &live {
-            None if failed => match self.place_of(slot).await {
-                Ok(place) => Some(place),
+            None => match self.environments.place_of(slot).await {
+                Ok(place) => place,
                 // What can't be found can't be ended; whoever insists has it forgotten.
                 Err(_) if force => None,
                 Err(error) => {
@@ -82,7 +137,7 @@ impl Inner {
                     return Err(error.with_hint("`--force` forgets it; something of it may be left"));
                 }
             },
-            _ => None,
+            Some(_) => None,
         };
         self.environments.end(slot, Ending { live, place }, why).await
     }

@@ -128,6 +128,7 @@ impl Plan {
             grace_ms: millis(settings.term_grace),
             log_cap: settings.log_cap,
             attach: None,
+            variables: None,
         })
     }
 

@@ -3,16 +3,18 @@
 //! Settings are read anew for each call, from the caller's variables and this home's files, so a change of either
 //! takes effect with the next call. What they came to is remembered for as long as nothing of that has changed.
 
-use crate::spec;
-use crate::{Backends, sessions};
+use crate::{Asker, Backends, sessions, spec, variables};
+use farshell_api::Text;
 use farshell_api::run::{Caller, Target};
 use farshell_config::choice::Isolation;
-use farshell_config::{Answer, BackendKind, Config, Context, HermesHome, Settings};
+use farshell_config::{Answer, BackendKind, Config, Context, HermesHome, Settings, settings};
 use farshell_engine::{Backend, Error, Kind, Result, TaskName};
+use serde_bytes::ByteBuf;
 use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, HashMap};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::hash::BuildHasher;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -47,6 +49,10 @@ pub(crate) struct Resolved {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) spec: BTreeMap<String, String>,
     pub(crate) spec_hash: String,
+    /// Travel with each command, see [`farshell_protocol::process::Start::variables`].
+    pub(crate) variables: Option<Vec<(ByteBuf, ByteBuf)>>,
+    /// The caller's directory, if the place shares it.
+    here: Option<PathBuf>,
 }
 
 /// The environment that a target means.
@@ -133,7 +139,11 @@ impl Resolver {
         let who = self.hasher.hash_one((env, &target.backend));
         let home = &self.world.home;
         let stamps = [stamp(&home.join("config.yaml")), stamp(&home.join(".env"))];
-        if let Some((_, resolved)) = self.lock().get(&who).filter(|(then, _)| *then == stamps) {
+        let here = self.here(target);
+        let same = |(then, resolved): &&(Stamps, Arc<Resolved>)| {
+            *then == stamps && (resolved.here.is_none() || resolved.here == here)
+        };
+        if let Some((_, resolved)) = self.lock().get(&who).filter(same) {
             return Ok(Arc::clone(resolved));
         }
         let resolved = Arc::new(self.read(target)?);
@@ -149,8 +159,16 @@ impl Resolver {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Where the caller stands.
+    fn here(&self, target: &Target) -> Option<PathBuf> {
+        let cwd = target.caller.as_ref().and_then(|caller| caller.cwd.as_ref());
+        cwd.map(|cwd| PathBuf::from(OsStr::from_bytes(&cwd.0))).or_else(|| self.world.cwd.clone())
+    }
+
     fn read(&self, target: &Target) -> Result<Resolved> {
-        let config = Config::load(self.context(target)?).map_err(|error| {
+        let context = self.context(target)?;
+        let environment = context.environment.clone();
+        let config = Config::load(context).map_err(|error| {
             Error::new(Kind::Invalid, "reading the settings", error.to_string()).with_hint(error.hint())
         })?;
         // The settings of a backend that can't be had are not worth mending yet.
@@ -165,10 +183,38 @@ impl Resolver {
                 ));
             }
         };
-        let backend = self.backends.open(&settings, &self.world.home)?;
-        let spec = spec::settings(&settings);
+        let mounts =
+            matches!(&settings.backend, settings::Backend::Docker(docker) if docker.mount_cwd_to_workspace);
+        let named = settings.cwd.on_host().filter(|_| mounts);
+        let here = self.here(target).filter(|_| mounts && named.is_none());
+        let asker = Asker {
+            home: &self.world.home,
+            environment: &environment,
+            start_dir: named.as_deref().or(here.as_deref()),
+        };
+        let backend = self.backends.open(&settings, &asker)?;
+        let spec = spec::settings(&settings, &asker);
         let spec_hash = farshell_engine::backend::settings_hash(backend.name(), &spec);
-        Ok(Resolved { config, settings, backend, spec, spec_hash })
+        let variables = variables::for_each_call(&settings, &config);
+        Ok(Resolved { config, settings, backend, spec, spec_hash, variables, here })
+    }
+
+    /// The backend that has an environment, to be found again without a caller: by what this server knows, and where
+    /// the engine was when the environment was made.
+    ///
+    /// # Errors
+    /// As [`Resolver::resolve`].
+    pub(crate) fn backend_of(&self, name: &str, spec: &BTreeMap<String, String>) -> Result<Arc<dyn Backend>> {
+        let own = self.world.environment.iter().filter_map(|(name, value)| {
+            let name = name.to_str().filter(|name| !spec::ENGINE.contains(name))?;
+            Some((name.to_owned(), Text(value.as_bytes().to_vec())))
+        });
+        let engine = spec::ENGINE
+            .iter()
+            .filter_map(|name| Some(((*name).to_owned(), Text::from(spec.get(*name)?.as_str()))));
+        let caller = Caller { cwd: None, env: Some(own.chain(engine).collect()) };
+        let target = Target { backend: Some(name.to_owned()), caller: Some(caller), ..Target::default() };
+        Ok(Arc::clone(&self.resolve(&target)?.backend))
     }
 
     fn context(&self, target: &Target) -> Result<Context> {

@@ -13,6 +13,10 @@ const NO_WORKDIR: i32 = 126;
 const TIMED_OUT: i32 = 124;
 const SIGNAL: i32 = 128;
 
+/// What is said of a command of which the kernel has killed a process for want of memory.
+const OUT_OF_MEMORY: &str =
+    "the place ran out of memory (container_memory), and the kernel killed a process for it";
+
 /// The code that stands for how it ended, once it has.
 pub(crate) fn exit_code(status: &Status) -> Option<i32> {
     match status.state {
@@ -87,6 +91,9 @@ pub(crate) fn update(process: &mut Process, status: &Status, now: Millis) {
     process.state_lost = status.state_lost;
     process.output_open = status.output.open;
     process.log = log_info(&process.id, &status.output);
+    if status.out_of_memory {
+        process.note = Some(OUT_OF_MEMORY.to_owned());
+    }
     process.waiting_for = status.waiting_for.map(|waiting_for| match waiting_for {
         process::WaitingFor::Input => WaitingFor::Input,
         process::WaitingFor::Secret => WaitingFor::Secret,
@@ -155,7 +162,18 @@ pub fn run_result(process: &Process, session: &str, capture: &Capture, backgroun
         state_lost: process.state_lost,
         output_open: process.output_open,
         log: process.log.clone(),
+        note: process.note.clone(),
     }
+}
+
+/// A process whose session had to begin anew, and why.
+pub(crate) fn began_anew(process: &mut Process, why: &str) {
+    process.note = match process.note.take().filter(|note| note == OUT_OF_MEMORY) {
+        Some(note) => Some(format!("{why}; {note}")),
+        None => Some(why.to_owned()),
+    };
+    process.shell_restarted = true;
+    process.state_lost = true;
 }
 
 /// What was kept of a stream, as text.

@@ -57,8 +57,13 @@ pub(crate) fn defaults(
 ) -> Result<SessionDefaults> {
     let settings = &resolved.settings;
     let mode = if settings.persistent_shell { Mode::Live } else { Mode::OneShot };
-    let settings::Backend::Local(local) = &settings.backend else {
-        return Ok(SessionDefaults::plain(mode));
+    let local = match &settings.backend {
+        settings::Backend::Local(local) => local,
+        settings::Backend::Docker(docker) => {
+            let cwd = settings.cwd.in_container(docker);
+            return Ok(SessionDefaults { cwd: Some(cwd.into_bytes()), ..SessionDefaults::plain(mode) });
+        }
+        _ => return Ok(SessionDefaults::plain(mode)),
     };
     let own = world.variables(caller);
     let real_home = own.iter().find(|(name, _)| name == "HOME").map(|(_, value)| value.clone());

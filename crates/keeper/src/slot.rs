@@ -4,19 +4,22 @@
 //! whoever does that holds [`Slot::life`], and calls that find the environment not ready wait for it.
 
 use crate::alive::{Alive, Token};
+use crate::now;
 use crate::place::{Gate, Kept};
 use crate::reaper::Timer;
 use crate::resolve::{Resolved, Wanted};
+use crate::shells::Shells;
 use crate::tasks::Tasks;
-use crate::{now, request};
-use farshell_api::environment::{Environment, EnvironmentState};
+use farshell_api::environment::EnvironmentState;
 use farshell_api::run::Place;
+use farshell_config::settings;
+use farshell_engine::backend::News;
 use farshell_engine::{Error, Kind, Outpost};
 use farshell_store::{EnvironmentRow, NewEvent, Store};
-use std::collections::BTreeMap;
+use serde_json::json;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 /// How often the time of the last use is written down, at most: a command must not wait for a disk.
@@ -26,6 +29,10 @@ const MOST_TASKS: usize = 1000;
 /// How long an outpost with background processes outlives a server that is gone, so that the next one still learns
 /// how they ended.
 const HOLD: Duration = Duration::from_secs(3600);
+
+/// What a record's settings hold beside the settings.
+pub(crate) const LIMITS: &str = "limits";
+const STAYS: &str = "stays";
 
 /// What all environments of a keeper share.
 #[derive(Debug)]
@@ -126,6 +133,14 @@ pub(crate) struct Slot {
     inner: Mutex<Inner>,
     /// Somebody has left.
     pub(crate) left: Notify,
+    /// What takes long while the place is made, for all who wait for it.
+    pub(crate) news: watch::Sender<Option<News>>,
+}
+
+impl farshell_engine::backend::Progress for Slot {
+    fn say(&self, news: &News) {
+        self.news.send_replace(Some(news.clone()));
+    }
 }
 
 #[derive(Debug)]
@@ -153,6 +168,9 @@ pub(crate) struct Inner {
     pub(crate) failure: Option<Failure>,
     /// The pause of a kill for which none is given.
     pub(crate) grace: Duration,
+    /// The place may outlive the server.
+    pub(crate) stays: bool,
+    pub(crate) shells: Shells,
     token: Option<Token>,
 }
 
@@ -177,6 +195,8 @@ impl Slot {
     pub(crate) fn new(row: EnvironmentRow, common: Arc<Common>) -> Self {
         let state = row.state;
         let lifetime = Duration::from_secs(row.lifetime_seconds);
+        let shells = Shells::recorded(&row.settings);
+        let stays = row.settings.get(STAYS) != Some(&json!(false));
         Self {
             key: row.key.clone(),
             life: Arc::default(),
@@ -197,9 +217,12 @@ impl Slot {
                 attempts: 0,
                 failure: None,
                 grace: Duration::from_secs(2),
+                stays,
+                shells,
                 token: None,
             }),
             left: Notify::new(),
+            news: watch::Sender::new(None),
         }
     }
 
@@ -247,6 +270,15 @@ impl Slot {
                 let _ = slot.common.store.put_environment(row, event).await;
             }
         });
+    }
+
+    /// A session was opened. Says so if it is one that was lost, and why.
+    pub(crate) fn session_opened(self: &Arc<Self>, name: &str) -> Option<String> {
+        let opened = self.lock().shells.opened(name);
+        if opened.changed {
+            self.record_soon(None);
+        }
+        opened.note
     }
 
     /// Writes down what has changed in an environment that is in use.
@@ -318,32 +350,6 @@ impl Slot {
             self.common.timer.no_later_than(expiry);
         }
     }
-
-    /// As the API shows it.
-    pub(crate) fn shown(&self) -> Environment {
-        let inner = self.lock();
-        let row = inner.row();
-        let left = inner.expiry().map(|expiry| expiry.saturating_duration_since(Instant::now()));
-        let limits =
-            row.settings.get("limits").and_then(|limits| serde_json::from_value(limits.clone()).ok());
-        Environment {
-            key: row.key,
-            backend: row.backend,
-            tasks: row.tasks,
-            state: row.state,
-            place: row.place,
-            spec_hash: row.spec_hash,
-            spec: row.spec,
-            created_at: row.created_at,
-            last_used_at: row.last_used_at,
-            foreground: inner.foreground,
-            background: inner.background,
-            lifetime_seconds: row.lifetime_seconds,
-            expires_at: left.map(|left| now().saturating_add(request::millis(left))),
-            limits: limits.unwrap_or_default(),
-            note: row.note,
-        }
-    }
 }
 
 impl Inner {
@@ -355,7 +361,22 @@ impl Inner {
             Phase::Ready(_) => EnvironmentState::Ready,
             Phase::Ending => EnvironmentState::Ending,
         };
-        EnvironmentRow { state, ..self.row.clone() }
+        let mut row = EnvironmentRow { state, ..self.row.clone() };
+        if !row.settings.is_object() {
+            row.settings = json!({});
+        }
+        if let Some(settings) = row.settings.as_object_mut() {
+            settings.insert(STAYS.into(), json!(self.stays));
+            self.shells.record(settings);
+        }
+        row
+    }
+
+    /// It is put away, with what it keeps, and was made from other settings.
+    pub(crate) fn keeps_another(&self, resolved: &Resolved) -> bool {
+        matches!(self.phase, Phase::Absent(EnvironmentState::Stopped))
+            && self.recorded
+            && self.row.spec_hash != resolved.spec_hash
     }
 
     pub(crate) fn busy(&self) -> bool {
@@ -383,7 +404,12 @@ impl Inner {
     /// The latest caller's word counts. True if that is something to be recorded.
     pub(crate) fn take_settings(&mut self, wanted: &Wanted, resolved: &Resolved) -> bool {
         self.grace = resolved.settings.term_grace;
-        let mut changed = self.lifetime != resolved.settings.lifetime;
+        let stays = match &resolved.settings.backend {
+            settings::Backend::Docker(docker) => docker.persist_across_processes,
+            _ => true,
+        };
+        let mut changed = self.lifetime != resolved.settings.lifetime || self.stays != stays;
+        self.stays = stays;
         self.set_lifetime(resolved.settings.lifetime);
         let task = wanted.task.as_str();
         if !self.row.tasks.iter().any(|known| known == task) && self.row.tasks.len() < MOST_TASKS {
@@ -445,16 +471,4 @@ impl Drop for Use {
             self.lease_changes();
         }
     }
-}
-
-/// What a backend says of limits.
-pub(crate) fn limits(capabilities: farshell_engine::Capabilities) -> BTreeMap<String, String> {
-    [
-        ("cpu", capabilities.limits_cpu),
-        ("memory", capabilities.limits_memory),
-        ("disk", capabilities.limits_disk),
-        ("processes", capabilities.limits_processes),
-    ]
-    .map(|(name, support)| (name.to_owned(), support.name().to_owned()))
-    .into()
 }

@@ -1,7 +1,9 @@
 //! What a place is made from: if any of it changes, it is another place.
 //!
-//! What a session begins with (variables, directory) is no part of it, nor is anything about single commands.
+//! What a session begins with (variables, directory) is no part of it, nor is anything about single commands. Variables
+//! that travel with each call (`docker_env`, `docker_forward_env`) are no part of it either.
 
+use crate::Asker;
 use farshell_config::settings::{Backend, ContainerSettings, Secret, Settings};
 use farshell_config::volume::Volume;
 use sha2::{Digest, Sha256};
@@ -12,8 +14,18 @@ use std::path::PathBuf;
 /// The setting that says whether a place's files outlive it.
 pub(crate) const PERSISTENT: &str = "container_persistent";
 
+/// Variables that say where the Docker engine is. The place of a task is another one on another engine.
+pub(crate) const ENGINE: &[&str] = &[
+    "DOCKER_HOST",
+    "DOCKER_CONTEXT",
+    "DOCKER_CONFIG",
+    "DOCKER_TLS",
+    "DOCKER_TLS_VERIFY",
+    "DOCKER_CERT_PATH",
+];
+
 /// The settings of which a place is made, by their names. Secrets are there as hashes.
-pub(crate) fn settings(settings: &Settings) -> BTreeMap<String, String> {
+pub(crate) fn settings(settings: &Settings, asker: &Asker<'_>) -> BTreeMap<String, String> {
     let mut spec = Spec::default();
     match &settings.backend {
         Backend::Local(local) => {
@@ -24,9 +36,10 @@ pub(crate) fn settings(settings: &Settings) -> BTreeMap<String, String> {
         Backend::Docker(docker) => {
             spec.add("docker_image", &docker.image);
             spec.list("docker_volumes", &volumes(&docker.volumes));
-            spec.add("docker_mount_cwd_to_workspace", docker.mount_cwd_to_workspace);
-            spec.list("docker_forward_env", &docker.forward_env);
-            spec.list("docker_env", &variables(&docker.env));
+            match asker.start_dir {
+                Some(dir) => spec.add("docker_mount_cwd_to_workspace", dir.display()),
+                None => spec.add("docker_mount_cwd_to_workspace", docker.mount_cwd_to_workspace),
+            }
             spec.add("docker_network", docker.network);
             spec.add("docker_read_only", docker.read_only);
             spec.list("docker_cap_add", &docker.cap_add);
@@ -35,6 +48,9 @@ pub(crate) fn settings(settings: &Settings) -> BTreeMap<String, String> {
             spec.list("docker_extra_args", &docker.extra_args);
             spec.add("sandbox_dir", docker.sandbox_dir.display());
             spec.container(&docker.container);
+            for name in ENGINE {
+                spec.some(name, asker.environment.get(*name).filter(|value| !value.is_empty()));
+            }
         }
         Backend::Ssh(ssh) => {
             spec.add("ssh_host", &ssh.host);

@@ -1,13 +1,14 @@
 //! A process's output, input and terminal, live.
 
-use crate::environments::{Progress, told};
 use crate::foreground::{Finished, Job};
 use crate::processes::{Known, Reached, gone, once_there};
+use crate::progress::{Progress, told};
 use crate::request::{Plan, Way, check_size, invalid};
 use crate::{Control, Inner, Stream, StreamEnd, signals};
 use farshell_api::process::{KillResult, Process};
 use farshell_api::run::Size;
 use farshell_api::stream::{AttachTo, Open};
+use farshell_engine::backend::News;
 use farshell_engine::capture::Sink;
 use farshell_engine::{Error, Kind, Result};
 use farshell_protocol::ProcessId;
@@ -54,9 +55,12 @@ impl Inner {
                 let inner = Arc::clone(self);
                 let id = plan.id.as_str().to_owned();
                 // On a task of its own: a caller who goes away does not leave it half started.
-                let starting =
-                    self.common.tasks.spawn(async move { inner.start_background(plan, &|_| {}).await });
-                told(starting, "starting the process", progress).await??;
+                let (news, heard) = watch::channel(None);
+                let starting = self.common.tasks.spawn(async move {
+                    let say = |told: &News| drop(news.send_replace(Some(told.clone())));
+                    inner.start_background(plan, &say).await
+                });
+                told(starting, "starting the process", Some(heard), progress).await??;
                 self.attach(AttachTo {
                     id,
                     target: None,

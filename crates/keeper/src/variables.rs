@@ -1,10 +1,13 @@
-//! Which variables of the caller a command on this machine gets to see.
+//! Which variables of the caller a command gets to see.
 //!
 //! A command is often written by a model, and what it prints goes back to one. So the keys with which an agent
 //! pays for its own work stay out of its environment, unless `env_passthrough` names them.
 
+use farshell_config::Config;
 use farshell_config::choice::HomeMode;
+use farshell_config::settings::{Backend, Settings};
 use serde_bytes::ByteBuf;
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -100,6 +103,24 @@ pub(crate) fn for_session(
         add(REAL_HOME, real);
     }
     variables
+}
+
+/// The caller's variables that a command elsewhere gets to see, as they are now. They travel with each call, so that a
+/// changed value is seen by the next command, and are written down nowhere. `None` where a session has the caller's
+/// own from its beginning.
+pub(crate) fn for_each_call(settings: &Settings, config: &Config) -> Option<Vec<(ByteBuf, ByteBuf)>> {
+    let Backend::Docker(docker) = &settings.backend else { return None };
+    let fixed = docker.env.iter().map(|(name, value)| (name.clone(), value.reveal().to_owned()));
+    let named = settings.env_passthrough.iter().chain(&docker.forward_env).cloned().collect::<Vec<_>>();
+    // What is forwarded counts for more than what is fixed.
+    let all: BTreeMap<String, String> = fixed.chain(config.forwarded(&named)).collect();
+    let sound = |(_, value): &(String, String)| !value.contains('\0');
+    Some(
+        all.into_iter()
+            .filter(sound)
+            .map(|(name, value)| (ByteBuf::from(name), ByteBuf::from(value)))
+            .collect(),
+    )
 }
 
 /// The two directories that can be a command's home.

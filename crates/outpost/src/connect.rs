@@ -1,6 +1,6 @@
 //! Finding the daemon of a directory, starting it if there is none, and the bridge to it.
 
-use crate::daemon::{Daemon, MESSAGES, Refusal, SOCKET, private_dir};
+use crate::daemon::{Daemon, Door, MESSAGES, Refusal, private_dir};
 use crate::procs::own_environment;
 use crate::sys::{self, Spawn, Stdio};
 use std::ffi::CString;
@@ -22,18 +22,31 @@ const READY: &str = "ready";
 const RUNNING: &str = "running";
 
 /// A connection to the daemon of this directory.
-pub(crate) fn connect(dir: &Path) -> io::Result<UnixStream> {
+fn connect(dir: &Path, door: &Door) -> io::Result<UnixStream> {
+    let (dir, name) = door.place(dir);
     // By way of a descriptor, since a socket's address is shorter than a path can be.
     let handle =
         std::fs::OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY | libc::O_PATH).open(dir)?;
-    UnixStream::connect(format!("/proc/self/fd/{}/{SOCKET}", handle.as_raw_fd()))
+    UnixStream::connect(Path::new(&format!("/proc/self/fd/{}", handle.as_raw_fd())).join(name))
+}
+
+/// Waits for a daemon that somebody else starts.
+fn join(dir: &Path, door: &Door) -> io::Result<UnixStream> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match connect(dir, door) {
+            Ok(stream) => return Ok(stream),
+            Err(error) if Instant::now() >= deadline => return Err(error),
+            Err(_) => std::thread::sleep(Duration::from_millis(5)),
+        }
+    }
 }
 
 /// Makes sure that a daemon listens: returns once one accepts connections.
 pub(crate) fn start(dir: &Path, lease: Duration) -> io::Result<()> {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        if connect(dir).is_ok() {
+        if connect(dir, &Door::Own).is_ok() {
             return Ok(());
         }
         private_dir(dir)?;
@@ -89,10 +102,10 @@ fn launch(dir: &Path, lease: Duration) -> io::Result<bool> {
 }
 
 /// Runs the daemon in this process.
-pub(crate) fn daemon(dir: &Path, lease: Duration) -> i32 {
+pub(crate) fn daemon(dir: &Path, lease: Duration, door: Door) -> i32 {
     // Whoever started us may have left descriptors open by accident: a daemon must not keep them, nor pass them on.
     sys::close_from(3);
-    let daemon = match Daemon::new(dir, lease) {
+    let daemon = match Daemon::new(dir, lease, door) {
         Ok(daemon) => daemon,
         Err(Refusal::Running) => return say(RUNNING, 0),
         Err(Refusal::Io(what, error)) => return say(&format!("{what}: {error}"), 1),
@@ -112,10 +125,13 @@ fn say(text: &str, code: i32) -> i32 {
     code
 }
 
-/// Connects standard input and output to the daemon, until either side ends.
-pub(crate) fn bridge(dir: &Path, lease: Duration, text: bool) -> io::Result<()> {
-    start(dir, lease)?;
-    let stream = connect(dir)?;
+/// Connects standard input and output to the daemon, until either side ends. With `lease`, one is started if there is
+/// none; without, there will be one.
+pub(crate) fn bridge(dir: &Path, door: &Door, lease: Option<Duration>, text: bool) -> io::Result<()> {
+    if let Some(lease) = lease {
+        start(dir, lease)?;
+    }
+    let stream = join(dir, door)?;
     let upstream = stream.try_clone()?;
     std::thread::Builder::new().spawn(move || {
         let mut to = &upstream;

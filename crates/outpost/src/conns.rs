@@ -44,6 +44,19 @@ pub(crate) struct Conn {
     closed: bool,
     /// Requests wait in the socket until the client has fetched its answers.
     throttled: bool,
+    /// What the socket's buffer holds.
+    buffer: usize,
+    /// Processes whose output stays in their pipes until something happens here.
+    stalled: Vec<u32>,
+}
+
+/// What became of much output that could be passed on without being copied.
+pub(crate) enum Passing {
+    Moved(usize),
+    /// It stays where it is until its reader has room for it.
+    Later,
+    /// The ordinary way has to be taken.
+    No,
 }
 
 /// A call that was not answered at once.
@@ -70,6 +83,8 @@ impl Conn {
     pub(crate) fn new(key: u32, stream: OwnedFd) -> Self {
         Self {
             key,
+            buffer: rustix::net::sockopt::socket_send_buffer_size(&stream).unwrap_or(0),
+            stalled: Vec::new(),
             stream,
             decoder: Decoder::new(),
             greeted: false,
@@ -210,6 +225,10 @@ impl Daemon {
     pub(crate) fn conn_ready(&mut self, key: u32) {
         self.receive(key);
         self.pump(key);
+        let stalled = self.conns.get_mut(&key).map(|conn| std::mem::take(&mut conn.stalled));
+        for process in stalled.into_iter().flatten() {
+            self.maybe_resume(process);
+        }
     }
 
     fn receive(&mut self, key: u32) {
@@ -437,27 +456,38 @@ impl Daemon {
     }
 
     /// Moves much output at once from a pipe to its only reader and to the log, without copying it through this
-    /// process. Gives the bytes moved, 0 if the ordinary way has to be taken.
-    pub(crate) fn pass_on(&mut self, process: u32, index: u8) -> usize {
-        let Some(proc) = self.procs.get_mut(&process) else { return 0 };
+    /// process.
+    pub(crate) fn pass_on(&mut self, process: u32, index: u8) -> Passing {
+        let Some(proc) = self.procs.get_mut(&process) else { return Passing::No };
         let (&[(key, call)], Some(fd), false) = (&proc.readers[..], &proc.outputs[index as usize], proc.pty)
         else {
-            return 0;
+            return Passing::No;
         };
         let waiting = crate::sys::pipe_fill(fd.as_fd()).min(crate::daemon::READ);
         if waiting < WORTH_PASSING_ON || !proc.log.can_splice(waiting) {
-            return 0;
+            return Passing::No;
         }
-        let Some(conn) = self.conns.get_mut(&key) else { return 0 };
-        if conn.waiting() > 0 || !conn.ready.is_empty() || conn.closed {
-            return 0;
-        }
-        let Some(Call::Attach(attach)) = conn.calls.get_mut(&call) else { return 0 };
+        let Some(conn) = self.conns.get_mut(&key).filter(|conn| !conn.closed) else { return Passing::No };
+        let (backed_up, room) =
+            (conn.waiting() > 0, crate::sys::socket_room(conn.stream.as_fd(), conn.buffer));
+        let Some(Call::Attach(attach)) = conn.calls.get_mut(&call) else { return Passing::No };
         let offset = proc.log.total();
-        if attach.cursor.offset != offset || attach.credit.available() < waiting + CHUNK_HEADER {
-            return 0;
+        if attach.cursor.offset != offset || !conn.ready.is_empty() {
+            return Passing::No;
         }
-        let Ok(len) = rustix::pipe::tee(fd, &self.copies.1, waiting, SpliceFlags::NONBLOCK) else { return 0 };
+        // What does not fit would have to be copied: it is left in the pipe, if its reader wants all of it. The socket
+        // is heard of again when it has been emptied, or when more is granted.
+        let most = waiting.min(room).min(attach.credit.available().saturating_sub(CHUNK_HEADER));
+        if backed_up || most < WORTH_PASSING_ON {
+            if !attach.lossless {
+                return Passing::No;
+            }
+            conn.stalled.push(process);
+            return Passing::Later;
+        }
+        let Ok(len) = rustix::pipe::tee(fd, &self.copies.1, most, SpliceFlags::NONBLOCK) else {
+            return Passing::No;
+        };
         let stream = if index == 0 { Stream::Stdout } else { Stream::Stderr };
         let head = Chunk { stream, offset, stream_offset: proc.log.total_of(stream), bytes: &[] }.header();
         attach.cursor.skip(len);
@@ -474,10 +504,10 @@ impl Daemon {
                 attach.cursor = Cursor::at(offset);
                 attach.credit.grant((len + CHUNK_HEADER) as u64);
             }
-            return 0;
+            return Passing::No;
         }
         proc.log.splice(stream, &self.copies.0, len);
-        len
+        Passing::Moved(len)
     }
 
     /// Something changed for the readers of a process: it ended, or its output was closed.

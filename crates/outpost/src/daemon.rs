@@ -23,6 +23,7 @@ use farshell_protocol::hello::OutpostIdentity;
 use farshell_protocol::{ProcessId, SessionName};
 use rustix::fs::{FlockOperation, Mode};
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::ffi::OsStr;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -53,6 +54,7 @@ pub(crate) enum Child {
 
 pub(crate) struct Daemon {
     pub dir: PathBuf,
+    door: Door,
     pub logs: PathBuf,
     pub home: PathBuf,
     pub identity: OutpostIdentity,
@@ -113,6 +115,37 @@ pub(crate) struct Daemon {
 /// shell runs; waking a sleeping processor takes tens of them.
 const AWAKE: Duration = Duration::from_micros(150);
 
+/// Where a daemon listens, and to whom.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Door {
+    /// In its own directory, which is private: to this user and root.
+    Own,
+    /// At this path, in a directory that is shared with the machine around the place: to this user, and to whoever
+    /// gets there from outside. The directory is private there, so that is the place's owner.
+    Shared(PathBuf),
+}
+
+impl Door {
+    /// The socket's directory and name.
+    pub(crate) fn place<'a>(&'a self, dir: &'a Path) -> (&'a Path, &'a OsStr) {
+        match self {
+            Self::Own => (dir, OsStr::new(SOCKET)),
+            Self::Shared(path) => {
+                (path.parent().unwrap_or(Path::new("/")), path.file_name().unwrap_or(OsStr::new(SOCKET)))
+            }
+        }
+    }
+
+    fn admits(&self, peer: sys::Peer) -> bool {
+        match self {
+            Self::Own => peer.uid == sys::uid() || peer.uid == 0,
+            // A process that this pid namespace can't name is outside. Those inside have a number, whatever
+            // namespaces they make.
+            Self::Shared(_) => peer.pid == 0 || peer.uid == sys::uid(),
+        }
+    }
+}
+
 /// Why a daemon did not start.
 #[derive(Debug)]
 pub(crate) enum Refusal {
@@ -122,7 +155,7 @@ pub(crate) enum Refusal {
 }
 
 impl Daemon {
-    pub(crate) fn new(dir: &Path, lease: Duration) -> Result<Self, Refusal> {
+    pub(crate) fn new(dir: &Path, lease: Duration, door: Door) -> Result<Self, Refusal> {
         let fail = |what| move |error| Refusal::Io(what, error);
         private_dir(dir).map_err(fail("preparing the outpost's directory"))?;
         let lock = OpenOptions::new()
@@ -158,7 +191,7 @@ impl Daemon {
         let logs = dir.join(LOGS);
         let _ = std::fs::remove_dir_all(&logs);
         private_dir(&logs).map_err(fail("preparing the log directory"))?;
-        let listener = listen(dir).map_err(fail("listening"))?;
+        let listener = listen(dir, &door).map_err(fail("listening"))?;
         let signals = sys::signals().map_err(fail("taking over signals"))?;
         rustix::process::set_child_subreaper(rustix::process::Pid::from_raw(1))
             .map_err(|e| Refusal::Io("becoming the reaper of orphans", e.into()))?;
@@ -226,6 +259,7 @@ impl Daemon {
             copies,
             backlog: VecDeque::new(),
             dir: dir.to_owned(),
+            door,
         };
         daemon.reactor.alarm(Instant::now() + lease, Alarm::Lease);
         Ok(daemon)
@@ -301,9 +335,8 @@ impl Daemon {
     fn accept(&mut self) {
         while let Ok((stream, _)) = self.listener.accept() {
             let key = self.key();
-            let peer = rustix::net::sockopt::socket_peercred(&stream).map(|c| c.uid.as_raw());
-            // The directory is private already; this holds even if somebody opened it up.
-            if !matches!(peer, Ok(uid) if uid == sys::uid() || uid == 0)
+            // A private directory keeps others out already; this holds even if somebody opened it up.
+            if !sys::peer(stream.as_fd()).is_ok_and(|peer| self.door.admits(peer))
                 || stream.set_nonblocking(true).is_err()
             {
                 continue;
@@ -395,7 +428,8 @@ impl Daemon {
     /// Nothing survives, nothing is left on disk.
     fn end(mut self) {
         // From here on nobody finds this outpost any more: who connects now starts another.
-        let _ = std::fs::remove_file(self.dir.join(SOCKET));
+        let (dir, name) = self.door.place(&self.dir);
+        let _ = std::fs::remove_file(dir.join(name));
         for key in self.conns.keys().copied().collect::<Vec<_>>() {
             self.say_goodbye(key);
         }
@@ -430,11 +464,14 @@ pub(crate) fn private_dir(dir: &Path) -> io::Result<()> {
 }
 
 /// Binds by a path relative to the directory, which may be longer than a socket's address can be.
-fn listen(dir: &Path) -> io::Result<UnixListener> {
-    let _ = std::fs::remove_file(dir.join(SOCKET));
+fn listen(dir: &Path, door: &Door) -> io::Result<UnixListener> {
+    let (dir, name) = door.place(dir);
+    let _ = std::fs::remove_file(dir.join(name));
     std::env::set_current_dir(dir)?;
-    let mask = rustix::process::umask(Mode::from_raw_mode(0o177));
-    let listener = UnixListener::bind(SOCKET);
+    // The owner outside can be any user here.
+    let mask = if *door == Door::Own { 0o177 } else { 0o111 };
+    let mask = rustix::process::umask(Mode::from_raw_mode(mask));
+    let listener = UnixListener::bind(name);
     rustix::process::umask(mask);
     std::env::set_current_dir("/")?;
     let listener = listener?;

@@ -1,7 +1,9 @@
 //! The outpost: Farshell's program inside a place.
 //!
 //! `daemon` owns sessions, processes and logs in a private directory and outlives its connections; `connect`
-//! starts it if needed and joins standard input and output to it; `start` only makes sure that it is there.
+//! starts it if needed and joins standard input and output to it; `start` only makes sure that it is there; `join`
+//! connects to one that something else runs, as a container does, and starts none. `open` and `clear` tend directories
+//! for whoever prepares a place.
 
 mod connect;
 mod conns;
@@ -10,6 +12,7 @@ mod filecalls;
 mod files;
 mod kill;
 mod log;
+mod memory;
 mod process;
 mod procs;
 mod reactor;
@@ -18,16 +21,21 @@ mod session;
 mod sessions;
 mod shell;
 mod sys;
+mod tend;
 mod waiting;
 mod words;
 mod worker;
 
+use daemon::Door;
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-const USAGE: &str = "usage: farshell-outpost daemon|start|connect --dir DIR [--lease SECONDS] [--text]
+const USAGE: &str = "usage: farshell-outpost start|connect --dir DIR [--lease SECONDS] [--text]
+       farshell-outpost daemon --dir DIR [--socket PATH] [--lease SECONDS]
+       farshell-outpost join --dir DIR [--socket PATH] [--text]
+       farshell-outpost open|clear DIR…
        farshell-outpost --version
 ";
 
@@ -38,9 +46,13 @@ fn main() {
             let _ = std::io::stdout().write_all(text.as_bytes());
             0
         }
-        Some(Command::Daemon { dir, lease }) => connect::daemon(&dir, lease),
+        Some(Command::Daemon { dir, lease, door }) => connect::daemon(&dir, lease, door),
         Some(Command::Start { dir, lease }) => finish(connect::start(&dir, lease)),
-        Some(Command::Connect { dir, lease, text }) => finish(connect::bridge(&dir, lease, text)),
+        Some(Command::Connect { dir, lease, text }) => {
+            finish(connect::bridge(&dir, &Door::Own, Some(lease), text))
+        }
+        Some(Command::Tend { what, dirs }) => finish(dirs.iter().try_for_each(|dir| what(dir))),
+        Some(Command::Join { dir, door, text }) => finish(connect::bridge(&dir, &door, None, text)),
         None => {
             let _ = std::io::stderr().write_all(USAGE.as_bytes());
             2
@@ -61,9 +73,11 @@ fn finish(result: std::io::Result<()>) -> i32 {
 
 enum Command {
     Version,
-    Daemon { dir: PathBuf, lease: Duration },
+    Daemon { dir: PathBuf, lease: Duration, door: Door },
     Start { dir: PathBuf, lease: Duration },
     Connect { dir: PathBuf, lease: Duration, text: bool },
+    Join { dir: PathBuf, door: Door, text: bool },
+    Tend { what: fn(&Path) -> std::io::Result<()>, dirs: Vec<PathBuf> },
 }
 
 fn parse(mut args: impl Iterator<Item = OsString>) -> Option<Command> {
@@ -71,20 +85,28 @@ fn parse(mut args: impl Iterator<Item = OsString>) -> Option<Command> {
     if verb == "--version" {
         return Some(Command::Version);
     }
-    let (mut dir, mut lease, mut text) = (None, Duration::from_secs(300), false);
+    match verb.to_str()? {
+        "open" => return Some(Command::Tend { what: tend::open_up, dirs: args.map(Into::into).collect() }),
+        "clear" => return Some(Command::Tend { what: tend::clear, dirs: args.map(Into::into).collect() }),
+        _ => {}
+    }
+    let (mut dir, mut lease, mut text, mut door) = (None, Duration::from_secs(300), false, Door::Own);
     while let Some(arg) = args.next() {
         match arg.to_str()? {
             "--dir" => dir = Some(PathBuf::from(args.next()?)),
             "--lease" => lease = Duration::from_secs(args.next()?.to_str()?.parse().ok()?),
             "--text" => text = true,
+            "--socket" => door = Door::Shared(std::path::absolute(args.next()?).ok()?),
             _ => return None,
         }
     }
     let dir = std::path::absolute(dir?).ok()?;
     match verb.to_str()? {
-        "daemon" => Some(Command::Daemon { dir, lease }),
-        "start" => Some(Command::Start { dir, lease }),
-        "connect" => Some(Command::Connect { dir, lease, text }),
+        "daemon" => Some(Command::Daemon { dir, lease, door }),
+        "join" => Some(Command::Join { dir, door, text }),
+        // These start a daemon of their own, which listens in its directory.
+        "start" if door == Door::Own => Some(Command::Start { dir, lease }),
+        "connect" if door == Door::Own => Some(Command::Connect { dir, lease, text }),
         _ => None,
     }
 }

@@ -62,6 +62,7 @@ pub(crate) struct Process {
     pub killed: Option<Killed>,
     pub shell_restarted: bool,
     pub state_lost: bool,
+    pub out_of_memory: bool,
     pub timeout_alarm: Option<AlarmKey>,
     pub watchdog_alarm: Option<AlarmKey>,
     /// How it ended, while the kill that made it end is still counting.
@@ -79,6 +80,8 @@ pub(crate) struct Waiting {
     pub workdir: Option<Vec<u8>>,
     pub merge_stderr: bool,
     pub stdin: Stdin,
+    /// What the session is to be given, see [`Start::variables`].
+    pub variables: Option<Vec<(Vec<u8>, Vec<u8>)>>,
     /// The call that asked; if its connection goes before the command's turn, the command never runs.
     pub conn: u32,
     /// It had to wait for its turn.
@@ -148,6 +151,7 @@ impl Process {
             killed: None,
             shell_restarted: false,
             state_lost: false,
+            out_of_memory: false,
             timeout_alarm: None,
             watchdog_alarm: None,
             end_held: None,
@@ -186,6 +190,7 @@ impl Process {
             kill: self.killed,
             shell_restarted: self.shell_restarted,
             state_lost: self.state_lost,
+            out_of_memory: self.out_of_memory,
             waiting_for: None,
             title: String::new(),
         }

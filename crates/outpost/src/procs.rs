@@ -1,10 +1,11 @@
 //! The life of a process: begin, output, input, end, and what is kept of it.
 
-use crate::conns::{Call, MOST_BEHIND};
+use crate::conns::{Call, MOST_BEHIND, Passing};
 use crate::daemon::{Child, Daemon, READ};
 use crate::kill::{Target, ticks_now};
 use crate::process::Process;
 use crate::reactor::{Alarm, Interest, Token};
+use crate::session::{VariableChange, change_variables};
 use crate::shell;
 use crate::sys::{self, Change, Spawn, Stdio};
 use crate::words::quote;
@@ -41,8 +42,20 @@ impl Daemon {
             What::Exec { argv, surroundings } => {
                 (argv.into_iter().map(serde_bytes::ByteBuf::into_vec).collect::<Vec<_>>(), surroundings)
             }
-            What::Shell { command, session, surroundings } => {
-                (self.shell_argv(&mut process, &command, session.as_ref(), &surroundings)?, surroundings)
+            What::Shell { command, session, mut surroundings } => {
+                let given = start.variables.map(check_variables).transpose()?;
+                let known = session.as_ref().and_then(|name| self.sessions.get(name));
+                let changes = match (known, &given) {
+                    (Some(session), Some(given)) => session.given.changes(given),
+                    _ => Vec::new(),
+                };
+                if session.is_none() {
+                    let given = given.into_iter().flatten();
+                    surroundings.env.extend(given.map(|(name, value)| (name.into(), value.into())));
+                }
+                let argv =
+                    self.shell_argv(&mut process, &command, session.as_ref(), &surroundings, &changes)?;
+                (argv, surroundings)
             }
             What::Session { .. } => return Err(Failure::new(ErrorKind::Invalid, "not a process of its own")),
         };
@@ -128,6 +141,7 @@ impl Daemon {
         command: &[u8],
         session: Option<&farshell_protocol::SessionName>,
         surroundings: &Surroundings,
+        changes: &[VariableChange],
     ) -> Result<Vec<Vec<u8>>, Failure> {
         check_command(command)?;
         let Some(program) = self.program.clone() else { return Err(no_shell()) };
@@ -159,6 +173,7 @@ impl Daemon {
             words = format!("{before}\n. {} 2>/dev/null\n", shell::name_of(&file));
             process.scripts.push(file);
             script.extend_from_slice(after.as_bytes());
+            change_variables(&mut script, changes, program.bash);
             for (name, value) in &surroundings.env {
                 if is_variable_name(name) {
                     script.extend_from_slice(b"export ");
@@ -244,9 +259,18 @@ impl Daemon {
                 std::mem::swap(&mut buffer, &mut self.buffer);
                 let passed = self.pass_on(key, stream);
                 std::mem::swap(&mut buffer, &mut self.buffer);
-                if passed > 0 {
-                    done += passed;
-                    continue;
+                match passed {
+                    Passing::Moved(bytes) => {
+                        done += bytes;
+                        continue;
+                    }
+                    Passing::Later if !regardless => {
+                        if let Some(process) = self.procs.get_mut(&key) {
+                            process.paused = true;
+                        }
+                        break true;
+                    }
+                    Passing::Later | Passing::No => {}
                 }
             }
             let Some(process) = self.procs.get_mut(&key) else { break false };
@@ -400,6 +424,9 @@ impl Daemon {
     pub(crate) fn process_ended(&mut self, key: u32, end: End) {
         let Some(process) = self.procs.get_mut(&key) else { return };
         process.end(end);
+        // 128 + 9 is a shell's word for what was killed.
+        let killed = matches!(end, End::Signaled(libc::SIGKILL) | End::Exited(137));
+        process.out_of_memory = killed && crate::memory::ran_out();
         process.stdin.fd = None;
         process.stdin.pending.clear();
         process.stdin.eof = true;
@@ -547,8 +574,14 @@ impl Daemon {
         self.log_disk = self.log_disk.saturating_sub(process.log.disk());
         self.by_id.remove(&process.id);
         self.pipe_owner.remove(&process.pipes);
-        self.spent_order.push_back(process.id.clone());
-        self.spent.insert(process.id);
+        self.spend(process.id);
+    }
+
+    /// No process is started under this id.
+    pub(crate) fn spend(&mut self, id: farshell_protocol::ProcessId) {
+        if self.spent.insert(id.clone()) {
+            self.spent_order.push_back(id);
+        }
         if self.spent_order.len() > MOST_SPENT
             && let Some(oldest) = self.spent_order.pop_front()
         {
@@ -566,7 +599,13 @@ impl Daemon {
             .map(|p| p.key)
             .collect();
         for key in keys {
-            self.abandon(key);
+            // As if it had never been sent: its sender may send it again, under the same id.
+            if self.abandon(key) && self.procs.get(&key).is_some_and(|p| p.readers.is_empty()) {
+                self.finished.retain(|k| *k != key);
+                if let Some(process) = self.procs.remove(&key) {
+                    self.by_id.remove(&process.id);
+                }
+            }
         }
     }
 
@@ -592,6 +631,24 @@ pub(crate) fn check_command(command: &[u8]) -> Result<(), Failure> {
         return Err(Failure::new(ErrorKind::Invalid, "a command can't contain a NUL byte"));
     }
     Ok(())
+}
+
+/// A name and a value.
+pub(crate) type Variable = (Vec<u8>, Vec<u8>);
+
+/// # Errors
+/// One of them can't be a variable.
+pub(crate) fn check_variables(
+    variables: Vec<(serde_bytes::ByteBuf, serde_bytes::ByteBuf)>,
+) -> Result<Vec<Variable>, Failure> {
+    let sound = |(name, value): &(serde_bytes::ByteBuf, serde_bytes::ByteBuf)| {
+        is_variable_name(name) && !value.contains(&0)
+    };
+    // Neither names nor values are told: the latter may be secret.
+    if !variables.iter().all(sound) {
+        return Err(Failure::new(ErrorKind::Invalid, "a variable has no proper name, or a NUL byte in it"));
+    }
+    Ok(variables.into_iter().map(|(name, value)| (name.into_vec(), value.into_vec())).collect())
 }
 
 pub(crate) fn no_shell() -> Failure {

@@ -41,6 +41,12 @@ impl Daemon {
                 None => Some(Err(not_found(&id))),
             },
             Request::Status { id } => Some(self.find(&id).map(|p| Reply::Status(Box::new(p.described())))),
+            Request::Forbid { id } => {
+                if !self.by_id.contains_key(&id) {
+                    self.spend(id.clone());
+                }
+                Some(self.find(&id).map(|p| Reply::Status(Box::new(p.described()))))
+            }
             Request::Processes => {
                 let mut all: Vec<&Process> = self.procs.values().collect();
                 all.sort_by_key(|p| p.key);
@@ -104,7 +110,10 @@ impl Daemon {
             };
         }
         if self.spent.contains(&start.id) {
-            let text = format!("process id {} was used before, and its record is gone", start.id);
+            let text = format!(
+                "process id {} was used before and its record is gone, or nobody wants it any more",
+                start.id
+            );
             return Some(Err(Failure::new(ErrorKind::AlreadyExists, text)));
         }
         if self.ending {

@@ -1,6 +1,7 @@
 //! One session as the outpost keeps it.
 
 use crate::shell::NamedPipe;
+use crate::words::quote;
 use farshell_protocol::SessionName;
 use farshell_protocol::process::Start;
 use farshell_protocol::session::{Mode, SessionInfo};
@@ -39,6 +40,63 @@ pub(crate) struct Session {
     pub unsaved: bool,
     /// Requests to start a process from this session's state, which wait for that.
     pub deferred: Vec<(u32, u32, Start)>,
+    /// The caller's variables that commands have brought along.
+    pub given: Given,
+}
+
+/// Variables of the caller's world that a session was given, as the last command brought them.
+#[derive(Debug, Default)]
+pub(crate) struct Given {
+    last: Vec<(Vec<u8>, Vec<u8>)>,
+    /// The shell has them. One that took over a state from before the last command may not.
+    sure: bool,
+}
+
+/// A variable and its new value; `None` unsets it.
+pub(crate) type VariableChange = (Vec<u8>, Option<Vec<u8>>);
+
+impl Given {
+    /// What has to be done to the shell so that it has these.
+    pub(crate) fn changes(&self, now: &[(Vec<u8>, Vec<u8>)]) -> Vec<VariableChange> {
+        let gone = self.last.iter().filter(|(name, _)| !now.iter().any(|(kept, _)| kept == name));
+        let fresh = now.iter().filter(|variable| !self.sure || !self.last.contains(variable));
+        gone.map(|(name, _)| (name.clone(), None))
+            .chain(fresh.map(|(name, value)| (name.clone(), Some(value.clone()))))
+            .collect()
+    }
+
+    /// The shell has these from now on.
+    pub(crate) fn set(&mut self, now: &[(Vec<u8>, Vec<u8>)]) {
+        self.last = now.to_vec();
+        self.sure = true;
+    }
+
+    /// The shell may not have them any more.
+    pub(crate) fn doubt(&mut self) {
+        self.sure = false;
+    }
+}
+
+/// The lines that change variables, whatever functions the shell has, and also if one is read-only.
+pub(crate) fn change_variables(script: &mut Vec<u8>, changes: &[VariableChange], bash: bool) {
+    // `command` keeps a refused change from ending a plain sh.
+    let word: &[u8] = if bash { b"builtin " } else { b"command " };
+    for (name, value) in changes {
+        script.extend_from_slice(word);
+        match value {
+            Some(value) => {
+                script.extend_from_slice(b"export ");
+                script.extend_from_slice(name);
+                script.push(b'=');
+                quote(script, value);
+            }
+            None => {
+                script.extend_from_slice(b"unset ");
+                script.extend_from_slice(name);
+            }
+        }
+        script.extend_from_slice(b" 2>/dev/null\n");
+    }
 }
 
 /// Where a session's shell is.

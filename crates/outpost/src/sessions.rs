@@ -14,9 +14,9 @@
 use crate::daemon::{Child, Daemon};
 use crate::kill::ticks_now;
 use crate::process::{Process, Waiting};
-use crate::procs::{check_command, check_dir, is_variable_name, no_shell, own_environment};
+use crate::procs::{check_command, check_dir, check_variables, is_variable_name, no_shell, own_environment};
 use crate::reactor::{Alarm, Interest, Token};
-use crate::session::{Session, Stage, exported_names, shadowing_names};
+use crate::session::{Given, Session, Stage, exported_names, shadowing_names};
 use crate::shell::{Command, NamedPipe, Report, Shell, Takeover};
 use crate::sys::{self, Change};
 use crate::words::{leaves_shell_alone, quote, starts_nothing};
@@ -80,6 +80,7 @@ impl Daemon {
             closing: false,
             unsaved: false,
             deferred: Vec::new(),
+            given: Given::default(),
         };
         let info = session.info(shell, true);
         self.sessions.insert(open.name.clone(), session);
@@ -146,6 +147,7 @@ impl Daemon {
     }
 
     fn start_shell(&mut self) -> io::Result<u32> {
+        crate::memory::watch();
         let Some(program) = self.program.clone() else { return Err(io::ErrorKind::NotFound.into()) };
         let key = self.key();
         let tag = self.tags.next();
@@ -235,6 +237,7 @@ impl Daemon {
             return Err(Failure::new(ErrorKind::Invalid, "not a session command"));
         };
         check_command(&command)?;
+        let variables = start.variables.map(check_variables).transpose()?;
         if workdir.as_ref().is_some_and(|d| d.contains(&0)) {
             return Err(Failure::new(ErrorKind::Invalid, "a directory can't contain a NUL byte"));
         }
@@ -254,8 +257,15 @@ impl Daemon {
         }
         let key = process.key;
         process.state = State::Queued;
-        process.waiting =
-            Some(Waiting { command, workdir, merge_stderr, stdin: start.stdin, conn, queued: busy });
+        process.waiting = Some(Waiting {
+            command,
+            workdir,
+            merge_stderr,
+            stdin: start.stdin,
+            variables,
+            conn,
+            queued: busy,
+        });
         session.queue.push_back(key);
         self.by_id.insert(process.id.clone(), key);
         self.procs.insert(key, process);
@@ -309,7 +319,9 @@ impl Daemon {
         };
         let one_shot = session.mode == Mode::OneShot;
         let shadowed = |word: &str| session.names.as_ref().is_none_or(|names| names.contains(word));
-        let save = !shell.bash || !leaves_shell_alone(&waiting.command, &shadowed);
+        let variables =
+            waiting.variables.as_ref().map_or_else(Vec::new, |variables| session.given.changes(variables));
+        let save = !shell.bash || !variables.is_empty() || !leaves_shell_alone(&waiting.command, &shadowed);
         let careful = shell.bash
             && session.names.as_ref().is_none_or(|names| NEEDED.iter().any(|n| names.contains(*n)));
         let simple = stdin.is_none() && waiting.workdir.is_none();
@@ -327,6 +339,7 @@ impl Daemon {
             stdout: &pipes.1[0].read,
             stderr: (!waiting.merge_stderr).then_some(&pipes.1[1].read),
             workdir: waiting.workdir.as_deref(),
+            variables: &variables,
             home: &session.cwd,
             last_status: session.last_status,
             save,
@@ -334,6 +347,9 @@ impl Daemon {
             plain,
             careful,
         })?;
+        if let Some(variables) = &waiting.variables {
+            session.given.set(variables);
+        }
         session.unsaved |= save;
         if save {
             // Until the new state has been read, any word may be a function.
@@ -612,14 +628,19 @@ impl Daemon {
     fn take_state(&mut self, name: &SessionName, old: u32) -> bool {
         let Some(shell) = self.shells.get(&old) else { return false };
         let number = shell.number;
-        let Some((saved, state)) = shell.saved_state() else { return number == 0 };
-        if let Some(session) = self.sessions.get_mut(name) {
+        let saved = shell.saved_state();
+        let kept = saved.as_ref().map_or(number == 0, |(saved, _)| *saved == number);
+        let Some(session) = self.sessions.get_mut(name) else { return kept };
+        if session.unsaved && !kept {
+            session.given.doubt();
+        }
+        if let Some((saved, state)) = saved {
             session.state = state;
             if saved > 0 || session.mode == Mode::Live {
                 session.init_files.clear();
             }
         }
-        saved == number
+        kept
     }
 
     pub(crate) fn shell_died(&mut self, key: u32, change: Change) {

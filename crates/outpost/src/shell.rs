@@ -13,6 +13,7 @@
 //! A report carries a random token that only this shell's own variables and memory files know. What a
 //! command prints is never looked at.
 
+use crate::session::{VariableChange, change_variables};
 use crate::sys::{self, Spawn, Stdio};
 use crate::words::{mentions_trap, quote};
 use rustix::fs::{MemfdFlags, Mode, OFlags};
@@ -94,6 +95,8 @@ pub(crate) struct Command<'a> {
     /// Absent: stderr goes where stdout goes.
     pub stderr: Option<&'a OwnedFd>,
     pub workdir: Option<&'a [u8]>,
+    /// Done to the shell before the command.
+    pub variables: &'a [VariableChange],
     /// Where to return to after a command with a workdir.
     pub home: &'a [u8],
     /// `$?` as the command finds it.
@@ -480,6 +483,7 @@ impl Shell {
             format!("__farshell_n={number} __farshell_d={}\n", if command.save { "1" } else { "" })
                 .as_bytes(),
         );
+        change_variables(&mut script, command.variables, self.bash);
         if in_file
             && !sourced
             && let Some(text) = &self.text

@@ -293,9 +293,47 @@ pub(crate) fn pipe_fill(fd: BorrowedFd<'_>) -> usize {
     usize::try_from(n).unwrap_or(0)
 }
 
+/// Bytes that a socket still takes at once.
+pub(crate) fn socket_room(fd: BorrowedFd<'_>, buffer: usize) -> usize {
+    let mut queued: libc::c_int = 0;
+    // SAFETY: TIOCOUTQ (for sockets also called SIOCOUTQ) writes one int.
+    if unsafe { libc::ioctl(fd.as_raw_fd(), libc::TIOCOUTQ, &raw mut queued) } < 0 {
+        return 0;
+    }
+    buffer.saturating_sub(usize::try_from(queued).unwrap_or(0))
+}
+
 /// Bytes that fit into a pipe.
 pub(crate) fn pipe_size(fd: BorrowedFd<'_>) -> usize {
     rustix::pipe::fcntl_getpipe_size(fd).unwrap_or(64 << 10)
+}
+
+/// Who is at the other end of a socket.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer {
+    /// 0 if this pid namespace has no number for it.
+    pub pid: libc::pid_t,
+    pub uid: u32,
+}
+
+/// Not by way of rustix, whose process ids can't be 0.
+pub(crate) fn peer(socket: BorrowedFd<'_>) -> io::Result<Peer> {
+    let mut cred = libc::ucred { pid: -1, uid: u32::MAX, gid: u32::MAX };
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes to `cred`, which is that long.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut cred).cast(),
+            &raw mut len,
+        )
+    };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(Peer { pid: cred.pid, uid: cred.uid })
 }
 
 /// This process's real user.

@@ -44,7 +44,9 @@ fn reads_terminal(pid: u32) -> bool {
             .is_ok_and(|path| path.starts_with("/dev/pts") || path == std::path::Path::new("/dev/tty"))
     };
     match number {
-        libc::SYS_read | libc::SYS_readv => terminal(arg(0)),
+        libc::SYS_read | libc::SYS_readv | libc::SYS_splice => terminal(arg(0)),
+        // So does busybox copy its input.
+        libc::SYS_sendfile => terminal(arg(1)),
         // Which descriptors it waits for is in its memory; that it waits without end, and could read, is here.
         libc::SYS_pselect6 => arg(4) == 0 && terminal(0),
         libc::SYS_ppoll => arg(2) == 0 && terminal(0),

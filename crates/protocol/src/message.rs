@@ -65,6 +65,11 @@ pub enum Request {
     /// Kills everything and ends.
     Shutdown,
     File(file::FileRequest),
+    /// As [`Request::Status`]; and if there is no such process, there never will be: a start under this id that is
+    /// still on its way, in a connection whose owner is gone, is refused when it arrives.
+    Forbid {
+        id: ProcessId,
+    },
 }
 
 /// The answers, one for each kind of request.

@@ -24,6 +24,11 @@ pub struct Start {
     /// Stream the output and answer at the exit. Without it the answer comes as soon as it has started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attach: Option<Attach>,
+    /// Variables of the caller's world as they are now. What has changed since the last command of the session that
+    /// brought any is exported before this one begins, and what is no longer among them is unset. Whatever the
+    /// session itself does to one lasts until that changes outside. Absent: they stay as they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub variables: Option<Vec<(serde_bytes::ByteBuf, serde_bytes::ByteBuf)>>,
 }
 
 #[must_use]
@@ -235,6 +240,9 @@ pub struct Status {
     /// The new shell has the state from before this command: the old one could not say what it changed.
     #[serde(default, skip_serializing_if = "is_false")]
     pub state_lost: bool,
+    /// It was killed, or something of it, and the kernel says that it has killed because the place's memory had run out.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub out_of_memory: bool,
     /// Told only when asked for the status of a process that runs on a terminal, where the kernel shows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting_for: Option<WaitingFor>,

@@ -160,6 +160,7 @@ fn fields_that_an_older_peer_does_not_send_take_their_defaults() {
             grace_ms: 2000,
             log_cap: 0,
             attach: None,
+            variables: None,
         })
     );
 

@@ -81,6 +81,7 @@ Examples:
   farshell env list
   farshell env show build
   farshell env rm build        its sessions and all that runs in it are ended
+  farshell env rm --files build        and the files that would outlive it are removed
   farshell env rm --all")]
 pub(crate) enum EnvCommand {
     /// List environments.
@@ -91,7 +92,14 @@ pub(crate) enum EnvCommand {
     /// Put environments away: files are kept, and the next call brings them back.
     Stop(EnvRemoveArgs),
     /// End environments: their sessions, and everything that runs in them.
-    Rm(EnvRemoveArgs),
+    Rm {
+        #[command(flatten)]
+        which: EnvRemoveArgs,
+
+        /// Remove also the files that would be there for the next one (`container_persistent`).
+        #[arg(long)]
+        files: bool,
+    },
 }
 
 #[derive(Debug, Args)]

@@ -1,7 +1,7 @@
 //! How a command ended, for a shell and for a person.
 
 use crate::load;
-use crate::output::{code, count, notice};
+use crate::output::{code, count, notice, plain};
 use crate::signals::Interrupts;
 use farshell_api::process::Process;
 
@@ -28,7 +28,9 @@ pub(crate) fn tell(process: &Process, timeout: Option<f64>, line_begun: bool) {
         let after = seconds(timeout).map_or_else(String::new, |seconds| format!(" after {seconds} s"));
         notices.push(format!("timed out{after}{}", killed(process)));
     }
-    if process.state_lost {
+    if let Some(note) = &process.note {
+        notices.push(plain(note));
+    } else if process.state_lost {
         notices.push(
             "the session's shell was ended and started anew; what this command changed in it is lost".into(),
         );

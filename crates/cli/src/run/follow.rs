@@ -240,11 +240,11 @@ impl Follow {
     }
 
     fn update(&mut self, update: Update) -> Result<(), Stop> {
-        if !matches!(update, Update::Progress(_)) {
+        if !matches!(update, Update::Progress { .. }) {
             self.progress.over();
         }
         match update {
-            Update::Progress(text) => self.progress.say(&text),
+            Update::Progress { message, part } => self.progress.say(&message, part),
             Update::Opened(_) => self.open(),
             Update::Started(_) => self.alarms.queued = None,
             Update::Output(output) => {

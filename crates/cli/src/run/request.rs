@@ -17,7 +17,8 @@ pub(crate) fn build(args: &RunArgs) -> Result<StartRequest, Error> {
     let session = session(&args.session)?;
     let target = reach::target(&args.target.task, args.target.backend.as_deref())?;
     let mut request = StartRequest::new(command(&args.command));
-    request.id = Some(farshell_client::new_process_id());
+    // In the background the client chooses it: another one, if a start under the first is known never to have begun.
+    request.id = (!args.background).then(farshell_client::new_process_id);
     request.target = target;
     request.session = session;
     request.workdir = args.workdir.clone().map(|dir| dir.into_vec().into());

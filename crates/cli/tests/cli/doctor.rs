@@ -5,7 +5,7 @@ use serde_json::json;
 
 #[test]
 fn it_looks_at_all_six() {
-    let world = World::new();
+    let world = World::new().with("DOCKER_HOST", "unix:///nowhere/docker.sock");
     let said = world.call(&["doctor", "--json"]);
     assert_eq!((said.code, said.stderr.as_str()), (0, ""));
     let object = said.json();
@@ -49,7 +49,7 @@ fn credentials_are_looked_for_and_not_shown() {
 
 #[test]
 fn a_selected_backend_that_cannot_serve_is_a_failure() {
-    let world = World::new();
+    let world = World::new().with("DOCKER_HOST", "unix:///nowhere/docker.sock");
     let mut command = world.command(&["doctor", "--json"]);
     let said = finish(command.env("TERMINAL_ENV", "docker").spawn().unwrap());
     assert_eq!(

@@ -323,11 +323,11 @@ fn start_files_are_sourced_unless_others_are_named() {
 #[test]
 fn another_backend_is_refused_and_never_replaced() {
     let world = World::new();
-    for backend in ["docker", "ssh", "singularity", "modal", "daytona"] {
+    for backend in ["ssh", "singularity", "modal", "daytona"] {
         let refused = said(
             "",
             &format!(
-                "farshell: choosing the backend: backend {backend} is not part of this build yet; available: local\n\
+                "farshell: choosing the backend: backend {backend} is not part of this build yet; available: local, docker\n\
                  hint: nothing was run, here or elsewhere; choose an available backend with --backend or \
                  `farshell config set backend NAME`\n"
             ),
@@ -337,6 +337,14 @@ fn another_backend_is_refused_and_never_replaced() {
         let mut command = world.command(&["run", "touch ran"]);
         assert_eq!(finish(command.env("TERMINAL_ENV", backend).spawn().unwrap()), refused);
     }
+    // One that is there and can't serve.
+    let mut command = world.command(&["run", "--backend", "docker", "touch ran"]);
+    let refused = finish(command.env("DOCKER_HOST", "unix:///nowhere/docker.sock").spawn().unwrap());
+    assert_eq!((refused.stdout.as_str(), refused.code), ("", 125));
+    assert!(
+        refused.stderr.contains("Docker is not running") && refused.stderr.contains("hint:"),
+        "{refused:?}"
+    );
     assert!(!world.work().join("ran").exists());
 }
 

@@ -152,6 +152,7 @@ fn less_redraws_after_a_resize_and_a_detach_keeps_the_screen() {
     tmux.type_line(&format!("farshell attach {id}; echo code=$?"));
     tmux.until("a smaller screen", |screen| screen.starts_with(&numbers(40, 53)));
     tmux.keys(&["q"]);
+    tmux.until("the end of less", |screen| !screen.starts_with("number"));
     // Somebody else may type, too.
     assert_eq!(world.call(&["send", &id, "echo sent=$((6 * 7))"]).code, 0);
     tmux.until("what was sent", |screen| screen.contains("sent=42"));

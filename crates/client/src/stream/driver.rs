@@ -255,7 +255,9 @@ impl Driver {
                     Update::Opened(process)
                 }
             }
-            ServerMessage::Progress { message } => Update::Progress(message),
+            ServerMessage::Progress { message, done, total } => {
+                Update::Progress { message, part: done.zip(total) }
+            }
             ServerMessage::Started { pid } => Update::Started(pid),
             ServerMessage::Gap { from, to } => {
                 self.attach.from = to;

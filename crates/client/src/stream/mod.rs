@@ -52,8 +52,11 @@ pub struct Output {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Update {
     Opened(Box<Process>),
-    /// Something takes long.
-    Progress(String),
+    /// Something takes long. `part`: bytes so far, of how many, where that is known.
+    Progress {
+        message: String,
+        part: Option<(u64, u64)>,
+    },
     /// It waited for its session, and begins now.
     Started(u32),
     Output(Output),

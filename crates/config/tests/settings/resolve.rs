@@ -1,7 +1,7 @@
 //! What the layers come to: precedence, defaults, errors and warnings.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::world::World;
 use farshell_config::choice::{HomeMode, HostKeyPolicy, Isolation, ModalMode, OnSpecChange, SingularityGpu};
@@ -631,24 +631,4 @@ fn unknown_keys_of_questions() {
         config.get("TERMINAL_TIMEOUTS").unwrap_err().to_string(),
         "TERMINAL_TIMEOUTS is not a setting; did you mean TERMINAL_TIMEOUT?"
     );
-}
-
-#[test]
-fn resolving_is_fast() {
-    let mut yaml = String::from("terminal:\n  backend: docker\n  docker_volumes: [\"/a:/b\"]\n");
-    for section in 0..60 {
-        yaml.push_str(&format!(
-            "section_{section}:\n  name: some text # with a comment\n  list: [1, 2, 3]\n"
-        ));
-    }
-    let world = World::new().yaml(&yaml).dotenv("TERMINAL_TIMEOUT=60\nA_TOKEN=x\n");
-    world.resolve().unwrap();
-    let start = Instant::now();
-    for _ in 0..50 {
-        world.resolve().unwrap();
-    }
-    let each = start.elapsed() / 50;
-    println!("{each:?} for loading and resolving");
-    // Far above what is promised: the machine may be busy and this build is not optimised.
-    assert!(each < Duration::from_millis(50), "{each:?}");
 }

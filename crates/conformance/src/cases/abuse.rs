@@ -50,7 +50,7 @@ async fn closed(stream: &mut UnixStream) -> Done {
 async fn meanwhile(env: &Env, abuse: impl Future<Output = Done>) -> Done {
     env.run("true").await?;
     let pid = env.outpost().info().await?.identity.pid;
-    let options = env.command("for i in {1..20}; do echo $i; sleep 0.05; done");
+    let options = env.command("for i in $(seq 20); do echo $i; sleep 0.05; done");
     let (ran, abused) = tokio::join!(env.run_with(&options), abuse);
     abused?;
     let expected: String = (1..=20).map(|i| format!("{i}\n")).collect();

@@ -7,12 +7,13 @@ use std::time::Duration;
 
 cases! {
     Live:
-        exit_keeps_the_state_of_its_own_command,
+        exit_keeps_the_state_of_its_own_command needs Bash,
+        variables_outlive_the_shell_of_any_kind,
         exec_keeps_the_state_from_before,
         a_users_exit_trap_runs_and_the_session_goes_on,
         ignored_signals_do_not_last_for_ever,
         kill_9_keeps_the_state_from_before,
-        two_hundred_exits_in_a_row @ 120;
+        two_hundred_exits_in_a_row @ 120 needs Bash;
     Both:
         exit_gives_its_code,
         exit_five_times_in_a_row,
@@ -23,7 +24,7 @@ cases! {
         closing_descriptors_0_to_255,
         set_e_ends_the_command_and_no_more,
         set_u_ends_the_command_and_no_more,
-        pipefail_within_a_command,
+        pipefail_within_a_command needs Bash,
         syntax_errors,
         unfinished_text,
         a_script_of_many_lines,
@@ -32,7 +33,7 @@ cases! {
         kill_0_of_the_group,
         stop_of_the_shell,
         kill_minus_1_like_storm,
-        coproc_process_substitution_and_descriptor_variables,
+        coproc_process_substitution_and_descriptor_variables needs Bash,
         an_exit_in_a_subshell_is_only_that,
         exit_codes_beyond_a_byte,
         a_command_that_is_empty,
@@ -45,10 +46,23 @@ async fn exit_keeps_the_state_of_its_own_command(env: &Env) -> Done {
     env.says("echo $E $v $A ${m[k]}; f z; pwd", "kept alsokept 1 v\nf:z\n/\n").await
 }
 
+async fn variables_outlive_the_shell_of_any_kind(env: &Env) -> Done {
+    env.says("umask 027; export E=kept; v='also  kept'; cd /usr", "").await?;
+    for (command, code) in [("exit 3", 3), ("exec sh -c 'exit 4'", 4), ("kill -9 $$", 137)] {
+        env.gives(command, code, "", "").await?;
+        env.says("sh -c 'echo $E'; echo \"$v\" $PWD; umask", "kept\nalso  kept /usr\n0027\n").await?;
+    }
+    for number in 0..50 {
+        env.gives(&format!("v={number}; exit {}", number % 7), number % 7, "", "").await?;
+    }
+    env.says("echo $E $v $PWD", "kept 49 /usr\n").await
+}
+
 async fn exec_keeps_the_state_from_before(env: &Env) -> Done {
     env.says("export E=kept; v=also; f(){ echo f:$1; }", "").await?;
     env.gives("lost=1; exec sh -c 'echo execed; exit 9'", 9, "execed\n", "").await?;
-    env.says("echo $E $v; f y", "kept also\nf:y\n").await
+    env.says("echo $E $v", "kept also\n").await?;
+    if env.subject.bash() { env.says("f y", "f:y\n").await } else { Ok(()) }
 }
 
 async fn a_users_exit_trap_runs_and_the_session_goes_on(env: &Env) -> Done {
@@ -67,7 +81,8 @@ async fn kill_9_keeps_the_state_from_before(env: &Env) -> Done {
     env.says("kept=1; f(){ echo f; }", "").await?;
     let ran = env.run("kill -9 $$").await?;
     check!(ran.status.shell_restarted, "the status says that the shell was started anew");
-    env.says("echo $kept; f", "1\nf\n").await
+    env.says("echo $kept", "1\n").await?;
+    if env.subject.bash() { env.says("f", "f\n").await } else { Ok(()) }
 }
 
 async fn two_hundred_exits_in_a_row(env: &Env) -> Done {
@@ -122,10 +137,13 @@ async fn closing_the_standard_streams(env: &Env) -> Done {
 }
 
 async fn closing_descriptors_0_to_255(env: &Env) -> Done {
+    // In another sh only the first ten are the user's. Busybox runs in circles when it misses one of its own.
+    let last = if env.subject.bash() { 255 } else { 9 };
     env.says("export E=kept", "").await?;
-    env.run("for i in {0..255}; do eval \"exec $i>&-\"; done").await?;
+    env.run(format!("for i in $(seq 0 {last}); do eval \"exec $i>&-\"; done")).await?;
     env.says("echo alive $E", "alive kept\n").await?;
-    env.run("for i in {255..0}; do eval \"exec $i<&-\"; done; echo nowhere; sleep 0.1").await?;
+    let close = "do eval \"exec $i<&-\"; done; echo nowhere; sleep 0.1";
+    env.run(format!("for i in $(seq {last} -1 0); {close}")).await?;
     env.says("echo alive $E", "alive kept\n").await
 }
 
@@ -165,7 +183,8 @@ async fn syntax_errors(env: &Env) -> Done {
 
 async fn unfinished_text(env: &Env) -> Done {
     let ran = env.run("cat <<X\nhello").await?;
-    check_eq!(ran.out(), "hello\n", "a here-document without its end");
+    // Only bash adds the line end that is missing.
+    check_eq!(ran.out().trim_end(), "hello", "a here-document without its end");
     let ran = env.run("{ echo a").await?;
     check!(ran.code() != 0, "an open brace fails");
     env.says("echo c # comment", "c\n").await?;
@@ -234,7 +253,10 @@ async fn an_exit_in_a_subshell_is_only_that(env: &Env) -> Done {
 
 async fn exit_codes_beyond_a_byte(env: &Env) -> Done {
     env.gives("exit 256", 0, "", "").await?;
-    env.gives("exit -1", 255, "", "").await?;
+    env.gives("exit 511", 255, "", "").await?;
+    if env.subject.bash() {
+        env.gives("exit -1", 255, "", "").await?;
+    }
     env.says("echo fine", "fine\n").await
 }
 

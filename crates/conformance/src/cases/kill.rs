@@ -68,7 +68,8 @@ async fn timeout_keeps_the_state_of_the_interrupted_command(env: &Env) -> Done {
     let ran = env.timed(&command, LIMIT).await?;
     killed(&ran)?;
     check_eq!(ran.out(), "before\n", "the output");
-    env.says("echo $T1 [$T2] $PWD $E; f t", "set [] /usr kept\nf:t\n").await
+    env.says("echo $T1 [$T2] $PWD $E", "set [] /usr kept\n").await?;
+    if env.subject.bash() { env.says("f t", "f:t\n").await } else { Ok(()) }
 }
 
 async fn timeout_of_a_builtin_loop_keeps_the_state(env: &Env) -> Done {
@@ -80,12 +81,13 @@ async fn timeout_of_a_builtin_loop_keeps_the_state(env: &Env) -> Done {
 async fn timeout_of_a_shell_that_ignores_everything(env: &Env) -> Done {
     env.says("E=kept; f(){ echo f; }", "").await?;
     let command =
-        "T=lost; for s in {1..64}; do trap '' $s; done 2>/dev/null; trap '' EXIT; while :; do :; done";
+        "T=lost; for s in $(seq 64); do trap '' $s; done 2>/dev/null; trap '' EXIT; while :; do :; done";
     let ran = env.timed(command, LIMIT).await?;
     killed(&ran)?;
     check!(ran.status.shell_restarted, "the status says that the shell was started anew");
     check!(ran.status.state_lost, "the status says that the command's changes are lost");
-    env.says("echo [$T] $E; f", "[] kept\nf\n").await
+    env.says("echo [$T] $E", "[] kept\n").await?;
+    if env.subject.bash() { env.says("f", "f\n").await } else { Ok(()) }
 }
 
 async fn interrupt_keeps_the_session(env: &Env) -> Done {

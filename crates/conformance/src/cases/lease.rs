@@ -29,7 +29,7 @@ async fn an_idle_outpost_ends(env: &Env) -> Done {
     check_eq!(env.outpost().info().await?.lease_seconds, 1, "the lease");
     env.outpost().disconnect();
     tokio::time::sleep(LATER).await;
-    check_eq!(env.subject.leftovers(&env.home, &env.task), Vec::<String>::new(), "what it left");
+    check_eq!(env.subject.awake(&env.home, &env.task), Vec::<String>::new(), "what it left");
     check!(instance(env).await? != before, "it is still there");
     Ok(())
 }

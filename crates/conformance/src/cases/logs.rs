@@ -2,7 +2,7 @@
 
 use crate::case::{Done, Failure, cases, check, check_eq};
 use crate::env::Env;
-use crate::sinks::{LINE, Numbered};
+use crate::sinks::{LINE, Numbered, numbered};
 use farshell_engine::Kind;
 use farshell_engine::capture::Sink;
 use farshell_protocol::ProcessId;
@@ -84,7 +84,7 @@ async fn hermes_92162_reading_on_from_an_offset(env: &Env) -> Done {
 
 async fn logs_of_all_sizes_around_the_limits_of_memory(env: &Env) -> Done {
     for lines in [1, 1637, 1638, 1639, 1640, 3276, 3277, 6553, 6554, 26_214, 26_215, 200_000] {
-        let start = env.shell(&format!("seq -f %09.0f 1 {lines}"));
+        let start = env.shell(&numbered(lines));
         let mut sink = Numbered::from(0);
         env.outpost().run(start.clone(), &mut sink).await?;
         check_eq!((sink.at, sink.wrong, sink.gaps), (lines * LINE, None, 0), "{lines} lines followed");
@@ -99,7 +99,7 @@ async fn logs_of_all_sizes_around_the_limits_of_memory(env: &Env) -> Done {
 async fn a_cap_drops_the_middle_and_says_so(env: &Env) -> Done {
     const CAP: u64 = 8 << 20;
     let lines = 4_000_000;
-    let start = Start { log_cap: CAP, ..env.shell(&format!("seq -f %09.0f 1 {lines}")) };
+    let start = Start { log_cap: CAP, ..env.shell(&numbered(lines)) };
     env.outpost().start(start.clone()).await?;
     let status = env.ended(&start.id).await?;
     let output = &status.output;
@@ -150,7 +150,7 @@ async fn a_cap_drops_the_middle_and_says_so(env: &Env) -> Done {
 async fn a_reader_who_must_get_all_gets_all_despite_the_cap(env: &Env) -> Done {
     let lines = 4_000_000;
     for cap in [1, 1 << 20, 8 << 20] {
-        let start = Start { log_cap: cap, ..env.shell(&format!("seq -f %09.0f 1 {lines}")) };
+        let start = Start { log_cap: cap, ..env.shell(&numbered(lines)) };
         let mut sink = Numbered::from(0);
         let status = env.outpost().run(start, &mut sink).await?;
         let found = (sink.at, sink.wrong, sink.gaps);
@@ -185,7 +185,7 @@ async fn a_forgotten_log_is_gone_and_its_id_stays_taken(env: &Env) -> Done {
 
 async fn attach_from_an_offset(env: &Env) -> Done {
     let lines = 300_000;
-    let start = env.shell(&format!("seq -f %09.0f 1 {lines}"));
+    let start = env.shell(&numbered(lines));
     env.own(start.clone()).await?;
     for from in [0, 1, 15, 16_383, 16_384, 1_000_001, lines * LINE - 1, lines * LINE] {
         let mut sink = Numbered::from(from);

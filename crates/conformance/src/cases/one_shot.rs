@@ -9,13 +9,13 @@ use std::time::Duration;
 cases! {
     OneShot:
         hermes_1_exports_and_directory_carry_over,
-        variables_and_functions_do_not,
+        variables_and_functions_do_not needs Bash,
         exit_keeps_exports_set_before,
         an_unset_export_is_gone,
-        functions_of_an_init_file_are_there_each_time,
+        functions_of_an_init_file_are_there_each_time needs Bash,
         an_exit_trap_prints,
-        options_do_not_carry_over,
-        exported_functions_carry_over,
+        options_do_not_carry_over needs Bash,
+        exported_functions_carry_over needs Bash,
         exports_of_any_text,
         exec_keeps_exports_from_before,
         a_timeout_keeps_exports_from_before,

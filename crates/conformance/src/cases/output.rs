@@ -2,7 +2,7 @@
 
 use crate::case::{Done, cases, check, check_eq};
 use crate::env::Env;
-use crate::sinks::{Each, Uniform};
+use crate::sinks::{Each, Uniform, line, numbered};
 use farshell_engine::RunOptions;
 use farshell_engine::capture::Capture;
 use farshell_protocol::process::{Attach, Stream, View};
@@ -44,8 +44,8 @@ async fn no_line_end_is_added(env: &Env) -> Done {
 }
 
 async fn all_byte_values_on_both_streams(env: &Env) -> Done {
-    let command = r#"for i in {0..255}; do printf "\\x$(printf %x $i)"; done
-        for i in {255..0}; do printf "\\x$(printf %x $i)" >&2; done"#;
+    let command = r#"for i in $(seq 0 255); do printf "\\$(printf %03o $i)"; done
+        for i in $(seq 255 -1 0); do printf "\\$(printf %03o $i)" >&2; done"#;
     let ran = env.run(command).await?;
     check_eq!(ran.stdout, (0..=255).collect::<Vec<u8>>(), "stdout");
     check_eq!(ran.stderr, (0..=255).rev().collect::<Vec<u8>>(), "stderr");
@@ -118,7 +118,7 @@ async fn output_comes_while_the_command_runs(env: &Env) -> Done {
 }
 
 async fn merged_streams_keep_their_order(env: &Env) -> Done {
-    let command = "for i in {1..500}; do echo o$i; echo e$i >&2; done";
+    let command = "for i in $(seq 500); do echo o$i; echo e$i >&2; done";
     let ran = env.run_with(&RunOptions { merge_stderr: true, ..env.command(command) }).await?;
     let expected: String = (1..=500).map(|i| format!("o{i}\ne{i}\n")).collect();
     check_eq!((ran.out(), ran.err()), (expected, String::new()), "both streams in one");
@@ -163,7 +163,7 @@ async fn a_background_child_holds_the_output(env: &Env) -> Done {
 
 async fn hermes_8340_a_daemon_does_not_hold_the_command_up(env: &Env) -> Done {
     env.says("true", "").await?;
-    let ran = env.run(format!("setsid nohup {} & echo d", env.nap(1))).await?;
+    let ran = env.run(format!("setsid $(command -v nohup) {} & echo d", env.nap(1))).await?;
     check_eq!(ran.out(), "d\n", "the output");
     let ran = env.run(format!("(setsid {} &) ; echo e", env.nap(2))).await?;
     check_eq!(ran.out(), "e\n", "the output");
@@ -189,7 +189,7 @@ async fn hermes_77301_failing_with_known_phrases_runs_once(env: &Env) -> Done {
 }
 
 async fn hermes_86401_the_middle_of_long_output_can_be_read(env: &Env) -> Done {
-    let options = env.command("seq -f %09.0f 1 20000");
+    let options = env.command(numbered(20_000));
     let mut capture = Capture::new(50_000);
     let status = env.environment.run(&options, &mut capture).await?;
     check_eq!(status.output.stdout, 200_000, "all bytes are counted");
@@ -202,7 +202,7 @@ async fn hermes_86401_the_middle_of_long_output_can_be_read(env: &Env) -> Done {
     let mut whole = capture.stdout.head().to_vec();
     whole.extend(piece.bytes);
     whole.extend(capture.stdout.tail());
-    let expected: String = (1..=20_000).map(|i| format!("{i:09}\n")).collect();
+    let expected: String = (1..=20_000).map(line).collect();
     check!(whole == expected.as_bytes(), "head, middle from the log and tail make the whole");
     Ok(())
 }
@@ -225,11 +225,11 @@ async fn commands_around_the_sizes_that_matter(env: &Env) -> Done {
 
 async fn a_thousand_lines_one_write_each(env: &Env) -> Done {
     let expected: String = (1..=1000).map(|i| format!("{i}\n")).collect();
-    env.says("for i in {1..1000}; do echo $i; done", &expected).await
+    env.says("for i in $(seq 1000); do echo $i; done", &expected).await
 }
 
 async fn output_to_a_closed_pipe(env: &Env) -> Done {
-    env.says("yes | head -n 2; echo ${PIPESTATUS[0]}", "y\ny\n141\n").await
+    env.gives("{ yes; echo $? >&2; } | head -n 2", 0, "y\ny\n", "141\n").await
 }
 
 async fn dev_stdout_and_dev_stderr_can_be_opened(env: &Env) -> Done {

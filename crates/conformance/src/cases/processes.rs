@@ -34,7 +34,8 @@ cases! {
         a_dropped_call_leaves_the_process_running,
         input_by_offset,
         an_end_without_output_is_told_to_who_waits_for_it,
-        a_command_that_ends_its_shell_leaves_nothing_open;
+        a_command_that_ends_its_shell_leaves_nothing_open,
+        an_id_that_nobody_wants_any_more_is_never_started;
 }
 
 fn kind_of<T: std::fmt::Debug>(result: farshell_engine::Result<T>) -> Result<Kind, Failure> {
@@ -85,13 +86,15 @@ fn from_session(env: &Env, command: &str) -> Start {
 }
 
 async fn a_command_from_a_sessions_state(env: &Env) -> Done {
-    env.says("mkdir sub; cd sub; v=var; export E=exported; a=(1 2); f(){ echo f:$v; }; shopt -s extglob", "")
-        .await?;
-    let ran = env
-        .own(from_session(env, "f; echo $E ${a[1]} $PWD; shopt -q extglob && echo on; v=changed; cd /"))
-        .await?;
-    let expected = format!("f:var\nexported 2 {}\non\n", env.path("sub"));
+    env.says("mkdir sub; cd sub; v=var; export E=exported", "").await?;
+    let ran = env.own(from_session(env, "echo $v $E $PWD; v=changed; cd /")).await?;
+    let expected = format!("var exported {}\n", env.path("sub"));
     check_eq!((ran.code(), ran.out(), ran.err()), (0, expected, String::new()), "it has the session's state");
+    if env.subject.bash() {
+        env.says("a=(1 2); f(){ echo f:$v; }; shopt -s extglob", "").await?;
+        let ran = env.own(from_session(env, "f; echo ${a[1]}; shopt -q extglob && echo on")).await?;
+        check_eq!((ran.code(), ran.out()), (0, "f:var\n2\non\n".to_owned()), "what only bash has");
+    }
     env.says("echo $v $PWD", &format!("var {}\n", env.path("sub"))).await
 }
 
@@ -429,5 +432,21 @@ async fn a_command_that_ends_its_shell_leaves_nothing_open(env: &Env) -> Done {
         let ran = env.run("echo out; /bin/true; exit 3").await?;
         check_eq!((ran.code(), ran.status.output.open), (3, false), "the command");
     }
+    Ok(())
+}
+
+async fn an_id_that_nobody_wants_any_more_is_never_started(env: &Env) -> Done {
+    let outpost = env.outpost();
+    let start = env.shell("echo late >late");
+    check_eq!(kind_of(outpost.forbid(start.id.clone()).await)?, Kind::NotFound, "before it arrives");
+    for _ in 0..2 {
+        check_eq!(kind_of(outpost.start(start.clone()).await)?, Kind::AlreadyExists, "when it arrives");
+        check_eq!(kind_of(outpost.forbid(start.id.clone()).await)?, Kind::NotFound, "afterwards");
+    }
+    check_eq!(env.run("test -e late").await?.code(), 1, "what it would have written");
+    let known = env.shell("exit 7");
+    outpost.start(known.clone()).await?;
+    outpost.forbid(known.id.clone()).await?;
+    check_eq!(code(&env.ended(&known.id).await?), 7, "one that was there goes on");
     Ok(())
 }

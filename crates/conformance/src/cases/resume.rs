@@ -3,7 +3,7 @@
 use crate::case::{Done, Failure, cases, check, check_eq};
 use crate::env::{Env, code};
 use crate::helper::{self, Keep};
-use crate::sinks::{LINE, Numbered};
+use crate::sinks::{LINE, Numbered, numbered};
 use farshell_engine::capture::{Capture, Discard};
 use farshell_engine::client::new_process_id;
 use farshell_engine::{Kind, RunOptions};
@@ -38,7 +38,8 @@ async fn with_losses<T>(env: &Env, pause: Duration, work: impl Future<Output = T
     loop {
         tokio::select! {
             done = &mut work => return (done, losses),
-            () = tokio::time::sleep(pause) => {
+            // Longer from time to time: where a connection takes long to make, one must last long enough in the end.
+            () = tokio::time::sleep(pause * (1 + losses / 20)) => {
                 env.outpost().disconnect();
                 losses += 1;
             }
@@ -48,7 +49,7 @@ async fn with_losses<T>(env: &Env, pause: Duration, work: impl Future<Output = T
 
 async fn lost_connections_cost_no_byte(env: &Env) -> Done {
     env.run("true").await?;
-    let options = env.command(format!("echo x >>runs; seq -f %09.0f 1 {LINES}; exit 3"));
+    let options = env.command(format!("echo x >>runs; {}; exit 3", numbered(LINES)));
     let mut sink = Numbered::from(0);
     let run = env.environment.run(&options, &mut sink);
     let (status, losses) = with_losses(env, Duration::from_millis(20), run).await;
@@ -106,7 +107,7 @@ async fn hermes_41225_a_killed_client_is_continued(env: &Env) -> Done {
         let id = new_process_id();
         let runs = env.path("runs");
         let file = env.home.join(format!("got-{moment}"));
-        let command = format!("echo x >>{runs}; seq -f %09.0f 1 {FEWER}; exit 3");
+        let command = format!("echo x >>{runs}; {}; exit 3", numbered(FEWER));
         let mut client = helper::spawn(env, &id, &command, &file, Keep::Bytes)?;
         // It is there when its process is known.
         loop {

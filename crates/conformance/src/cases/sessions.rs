@@ -94,7 +94,11 @@ async fn what_a_session_says_of_itself(env: &Env) -> Done {
     check_eq!(list.len(), 1, "sessions");
     let info = &list[0];
     let found = (info.name.clone(), info.mode, info.shell.clone(), info.cwd.clone(), info.commands);
-    check_eq!(found, (env.session(), env.mode, "bash".to_owned(), b"/usr".to_vec(), 2), "the session");
+    check_eq!(
+        found,
+        (env.session(), env.mode, env.shell_name().to_owned(), b"/usr".to_vec(), 2),
+        "the session"
+    );
     if env.mode == Mode::Live {
         check_eq!((info.busy, info.queued, info.restarts), (false, 0, 0), "busy, queued, restarts");
         env.gives("exit 1", 1, "", "").await?;

@@ -28,7 +28,7 @@ async fn without_input_there_is_an_end_at_once(env: &Env) -> Done {
 
 async fn nothing_can_eat_the_sessions_own_input(env: &Env) -> Done {
     env.says("head -c 100000 | wc -c | tr -d ' '", "0\n").await?;
-    env.says("while read -r line; do echo \"ate $line\"; done; sh -c 'cat'; bash -s; echo end", "end\n")
+    env.says("while read -r line; do echo \"ate $line\"; done; sh -c 'cat'; \"$0\" -s; echo end", "end\n")
         .await?;
     env.says("cat </dev/stdin; cat /proc/self/fd/0; echo end", "end\n").await?;
     env.says("echo next", "next\n").await

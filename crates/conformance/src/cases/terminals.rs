@@ -38,7 +38,10 @@ async fn hermes_81756_a_terminal_is_one(env: &Env) -> Done {
 }
 
 async fn its_size_can_be_changed(env: &Env) -> Done {
-    let start = in_terminal(env, "stty -echo; trap 'echo winch' WINCH; stty size; read x; stty size");
+    let start = in_terminal(
+        env,
+        "stty -echo; trap 'echo winch' WINCH; stty size; until read x; do :; done; stty size",
+    );
     let id = start.id.clone();
     let outpost = env.outpost();
     outpost.start(start).await?;
@@ -118,10 +121,10 @@ async fn output_up_to_the_end_is_kept(env: &Env) -> Done {
 }
 
 async fn a_terminal_from_a_sessions_state(env: &Env) -> Done {
-    env.says("greet(){ echo hello $who; }; who=you", "").await?;
+    env.says("who=you", "").await?;
     let surroundings = Surroundings { pty: Some(SIZE), cwd: None, ..env.surroundings() };
     let what = What::Shell {
-        command: b"greet; [ -t 1 ] && pwd".to_vec(),
+        command: b"echo hello $who; [ -t 1 ] && pwd".to_vec(),
         session: Some(env.session()),
         surroundings,
     };

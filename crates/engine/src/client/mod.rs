@@ -69,6 +69,7 @@ fn repeatable(request: &Request) -> bool {
         | Request::OpenSession(_)
         | Request::Sessions
         | Request::Status { .. }
+        | Request::Forbid { .. }
         | Request::Processes
         | Request::ReadLog { .. }
         | Request::Stdin { .. }
@@ -343,6 +344,18 @@ impl Outpost {
     pub async fn status(&self, id: ProcessId) -> Result<Status> {
         let what = format!("asking about {id}");
         match self.request(&what, Request::Status { id }).await? {
+            Reply::Status(status) => Ok(*status),
+            other => Err(odd(&what, &other)),
+        }
+    }
+
+    /// The status of a process; if there is none, there never will be, also if a start under its id is on its way.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`]: there is no such process and there will be none.
+    pub async fn forbid(&self, id: ProcessId) -> Result<Status> {
+        let what = format!("asking about {id}");
+        match self.request(&what, Request::Forbid { id }).await? {
             Reply::Status(status) => Ok(*status),
             other => Err(odd(&what, &other)),
         }

@@ -169,6 +169,9 @@ fn one_that_was_recorded_and_not_started_is_told() {
     });
     let life = Life::begin(&rig);
     life.on(async {
+        // Whoever asks once more, before that is found out, is told the same.
+        let again = StartRequest { id: Some("never".into()), ..rig.command("sleep 1000") };
+        assert_eq!(life.keeper.start(again).await.unwrap().state, ProcessState::NotStarted);
         assert_eq!(ended(&life.keeper, "never").await.state, ProcessState::NotStarted);
         assert_eq!(ended(&life.keeper, "gone").await.state, ProcessState::Lost);
         assert_eq!(ended(&life.keeper, "nowhere").await.state, ProcessState::Lost);

@@ -30,7 +30,7 @@ async fn fifty_first_calls_make_one_environment() {
     let environment = &list[0];
     assert_eq!((environment.key.as_str(), environment.state), ("local/default", EnvironmentState::Ready));
     assert_eq!((environment.foreground, environment.background), (0, 0));
-    assert_eq!(environment.limits["cpu"], "not enforced");
+    assert_eq!(environment.limits["memory"].support, "not enforced");
     assert!(environment.expires_at.unwrap() > environment.last_used_at);
     for name in ["default", "local/default"] {
         let found = keeper.environment(name).await.unwrap();

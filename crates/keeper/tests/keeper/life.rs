@@ -131,12 +131,15 @@ async fn calls_and_removals_do_not_meet() {
 async fn removal_is_refused_while_something_runs_and_done_by_force() {
     let rig = Rig::new();
     let keeper = rig.open().await;
-    let process = keeper.start(rig.command("trap '' TERM; sleep 1000 & wait; sleep 1000")).await.unwrap();
+    // A kill that comes before the trap, or before the command has begun, has another outcome.
+    let (deaf, begun) = (rig.home().join("deaf"), rig.home().join("begun"));
+    let command = format!("trap '' TERM; >'{}'; sleep 1000 & wait; sleep 1000", deaf.display());
+    let process = keeper.start(rig.command(&command)).await.unwrap();
     let running = {
-        let (keeper, request) = (keeper.clone(), rig.request("sleep 1000"));
+        let (keeper, request) = (keeper.clone(), rig.request(&format!(">'{}'; sleep 1000", begun.display())));
         tokio::spawn(async move { keeper.run(request).await })
     };
-    until("both run", || async { keeper.counts().await.unwrap().foreground == 1 }).await;
+    until("both run", || async { deaf.exists() && begun.exists() }).await;
     let by_name = |force| RemoveRequest { names: vec!["default".into()], force, ..RemoveRequest::default() };
     let refused = keeper.remove(by_name(false)).await.unwrap();
     assert_eq!(refused.removed, Vec::<String>::new());

@@ -6,14 +6,15 @@ use farshell_api::process::{Process, ProcessState, WaitRequest};
 use farshell_api::run::{Caller, RunRequest, RunResult, StartRequest, Target, default_max_output};
 use farshell_config::{Settings, settings};
 use farshell_engine::backend::{
-    BoxFuture, ByteStream, Capabilities, Finding, Found, Identity, Place, Progress, Spec,
+    BoxFuture, ByteStream, Capabilities, Finding, Found, Identity, Limit, News, Place, Progress, Spec,
+    Support,
 };
 use farshell_engine::{Backend, Error, Kind, Result};
-use farshell_keeper::{Backends, Keeper, Options};
+use farshell_keeper::{Asker, Backends, Keeper, Options};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 
@@ -26,7 +27,7 @@ pub(crate) struct Rig {
     pub(crate) backends: Arc<Fake>,
 }
 
-/// The local backend under two names, counted.
+/// The local backend under several names, counted.
 #[derive(Debug, Default)]
 pub(crate) struct Fake {
     pub(crate) provisioned: Arc<AtomicUsize>,
@@ -34,12 +35,33 @@ pub(crate) struct Fake {
     pub(crate) broken: Arc<AtomicBool>,
     /// No place can be connected to.
     pub(crate) unreachable: Arc<AtomicBool>,
+    pub(crate) story: Arc<Story>,
+}
+
+/// What becomes of places, and what they say.
+#[derive(Debug, Default)]
+pub(crate) struct Story {
+    pub(crate) suspended: AtomicUsize,
+    pub(crate) destroyed: AtomicUsize,
+    pub(crate) files_removed: AtomicUsize,
+    /// Whatever was there is gone, until another one is made.
+    pub(crate) gone: AtomicBool,
+    /// What is found is put away.
+    pub(crate) sleeps: AtomicBool,
+    /// Why the outpost before is gone.
+    pub(crate) epitaph: Mutex<Option<String>>,
+    /// Told while a place is made, with a pause after each.
+    pub(crate) news: Mutex<Vec<News>>,
+    /// Where kept files are.
+    pub(crate) files: Mutex<Option<String>>,
 }
 
 #[derive(Debug)]
 struct Reachable {
     place: Box<dyn Place>,
     unreachable: Arc<AtomicBool>,
+    story: Arc<Story>,
+    found: bool,
 }
 
 impl Place for Reachable {
@@ -51,13 +73,38 @@ impl Place for Reachable {
         Box::pin(async move {
             match self.unreachable.load(Ordering::SeqCst) {
                 true => Err(Error::new(Kind::Disconnected, "connecting", "it is out of reach")),
+                false if self.story.gone.load(Ordering::SeqCst) => {
+                    Err(Error::new(Kind::Unavailable, "connecting", "somebody has removed it"))
+                }
                 false => self.place.connect().await,
             }
         })
     }
 
     fn destroy(&self) -> BoxFuture<'_, Result<()>> {
+        self.story.destroyed.fetch_add(1, Ordering::SeqCst);
         self.place.destroy()
+    }
+
+    fn suspend(&self) -> BoxFuture<'_, Result<()>> {
+        self.story.suspended.fetch_add(1, Ordering::SeqCst);
+        self.place.destroy()
+    }
+
+    fn limits(&self) -> Vec<Limit> {
+        let note = Some("its disk has no quota".to_owned());
+        vec![
+            Limit { name: "cpu", value: "2 cores".into(), support: Support::Enforced, note: None },
+            Limit { name: "disk", value: "5 MB".into(), support: Support::NotEnforced, note },
+        ]
+    }
+
+    fn sleeps(&self) -> bool {
+        self.found && self.story.sleeps.load(Ordering::SeqCst)
+    }
+
+    fn epitaph(&self) -> Option<String> {
+        self.story.epitaph.lock().unwrap().clone()
     }
 }
 
@@ -68,6 +115,7 @@ struct Counted {
     provisioned: Arc<AtomicUsize>,
     broken: Arc<AtomicBool>,
     unreachable: Arc<AtomicBool>,
+    story: Arc<Story>,
 }
 
 impl Fake {
@@ -80,21 +128,30 @@ impl Fake {
             provisioned: Arc::clone(&self.provisioned),
             broken: Arc::clone(&self.broken),
             unreachable: Arc::clone(&self.unreachable),
+            story: Arc::clone(&self.story),
         })
     }
 }
 
 impl Backends for Fake {
-    fn open(&self, settings: &Settings, home: &Path) -> Result<Arc<dyn Backend>> {
+    fn open(&self, settings: &Settings, asker: &Asker<'_>) -> Result<Arc<dyn Backend>> {
         match &settings.backend {
-            settings::Backend::Local(_) => Ok(self.counted("local", home)),
-            settings::Backend::Daytona(_) => Ok(self.counted("daytona", home)),
+            settings::Backend::Local(_) => Ok(self.counted("local", asker.home)),
+            settings::Backend::Daytona(_) => Ok(self.counted("daytona", asker.home)),
+            settings::Backend::Docker(_) => Ok(self.counted("docker", asker.home)),
             _ => Err(Error::new(Kind::Unavailable, "choosing the backend", "not in this build")),
         }
     }
 
     fn all(&self, home: &Path) -> Vec<Arc<dyn Backend>> {
-        vec![self.counted("local", home), self.counted("daytona", home)]
+        ["local", "daytona", "docker"].map(|name| self.counted(name, home)).into()
+    }
+}
+
+impl Counted {
+    fn reachable(&self, place: Box<dyn Place>, found: bool) -> Box<dyn Place> {
+        let (unreachable, story) = (Arc::clone(&self.unreachable), Arc::clone(&self.story));
+        Box::new(Reachable { place, unreachable, story, found })
     }
 }
 
@@ -119,18 +176,35 @@ impl Backend for Counted {
             }
             // Long enough for others to come meanwhile.
             tokio::time::sleep(Duration::from_millis(20)).await;
-            let place = self.local.provision(spec, progress).await?;
-            let unreachable = Arc::clone(&self.unreachable);
-            Ok(Box::new(Reachable { place, unreachable }) as Box<dyn Place>)
+            let news = self.story.news.lock().unwrap().clone();
+            for news in news {
+                progress.say(&news);
+                tokio::time::sleep(Duration::from_millis(400)).await;
+            }
+            self.story.gone.store(false, Ordering::SeqCst);
+            Ok(self.reachable(self.local.provision(spec, progress).await?, false))
         })
     }
 
     fn find<'a>(&'a self, spec: &'a Spec) -> BoxFuture<'a, Result<Option<Box<dyn Place>>>> {
         Box::pin(async move {
-            let unreachable = Arc::clone(&self.unreachable);
-            let found = self.local.find(spec).await?;
-            Ok(found.map(|place| Box::new(Reachable { place, unreachable }) as Box<dyn Place>))
+            if self.broken.load(Ordering::SeqCst) {
+                return Err(Error::new(Kind::Unavailable, "looking for the place", "it is broken"));
+            }
+            if self.story.gone.load(Ordering::SeqCst) {
+                return Ok(None);
+            }
+            Ok(self.local.find(spec).await?.map(|place| self.reachable(place, true)))
         })
+    }
+
+    fn kept_files<'a>(&'a self, _: &'a Spec) -> BoxFuture<'a, Option<String>> {
+        Box::pin(async { self.story.files.lock().unwrap().clone() })
+    }
+
+    fn remove_files<'a>(&'a self, _: &'a Spec) -> BoxFuture<'a, Result<()>> {
+        self.story.files_removed.fetch_add(1, Ordering::SeqCst);
+        Box::pin(async { Ok(()) })
     }
 
     fn check(&self) -> BoxFuture<'_, Vec<Finding>> {

@@ -106,8 +106,9 @@ fn what() -> impl Strategy<Value = What> {
 
 fn start() -> impl Strategy<Value = Start> {
     let stdin = prop_oneof![Just(Stdin::Null), Just(Stdin::Pipe)];
-    (id(), what(), stdin, any::<Option<u64>>(), any::<u64>(), any::<u64>(), of(attach())).prop_map(
-        |(id, what, stdin, timeout_ms, grace_ms, log_cap, attach)| Start {
+    let numbers = (any::<Option<u64>>(), any::<u64>(), any::<u64>());
+    (id(), what(), stdin, numbers, of(attach()), of(vec((buf(), buf()), 0..3))).prop_map(
+        |(id, what, stdin, (timeout_ms, grace_ms, log_cap), attach, variables)| Start {
             id,
             what,
             stdin,
@@ -115,6 +116,7 @@ fn start() -> impl Strategy<Value = Start> {
             grace_ms,
             log_cap,
             attach,
+            variables,
         },
     )
 }
@@ -162,10 +164,10 @@ fn status() -> impl Strategy<Value = Status> {
         max_rss_kib,
     });
     let first = (id(), state(), any::<u32>(), of(name()), output(), of(bytes()), any::<u64>());
-    let rest = (of(usage), any::<(bool, bool, bool, bool)>(), of(killed()), text());
+    let rest = (of(usage), any::<(bool, bool, bool, bool, bool)>(), of(killed()), text());
     (first, rest).prop_map(
         |((id, state, pid, session, output, cwd, elapsed_us), (usage, flags, kill, title))| {
-            let (timed_out, workdir_failed, shell_restarted, state_lost) = flags;
+            let (timed_out, workdir_failed, shell_restarted, state_lost, out_of_memory) = flags;
             Status {
                 id,
                 state,
@@ -180,6 +182,7 @@ fn status() -> impl Strategy<Value = Status> {
                 kill,
                 shell_restarted,
                 state_lost,
+                out_of_memory,
                 waiting_for: None,
                 title,
             }
@@ -345,6 +348,7 @@ pub(crate) fn request() -> impl Strategy<Value = Request> {
         start().prop_map(Request::Start),
         (id(), attach()).prop_map(|(id, attach)| Request::Attach { id, attach }),
         id().prop_map(|id| Request::Status { id }),
+        id().prop_map(|id| Request::Forbid { id }),
         (id(), view(), any::<u64>(), any::<u32>()).prop_map(|(id, view, offset, len)| Request::ReadLog {
             id,
             view,

@@ -7,6 +7,7 @@ use crate::refusal::{Refusal, api_error};
 use farshell_api::ApiError;
 use farshell_api::stream::{Open, ServerMessage};
 use farshell_engine::Result;
+use farshell_engine::backend::News;
 use farshell_keeper::{Stream, StreamEnd};
 use std::sync::Arc;
 use tokio::task::{JoinError, JoinHandle};
@@ -18,9 +19,13 @@ impl Opening {
     pub(super) fn begin(app: &Arc<App>, open: Open, queue: Arc<Queue>) -> Self {
         let keeper = app.keeper.clone();
         Self(app.apart(async move {
-            let progress = |message: &str| {
+            let progress = |news: &News| {
                 if queue.takes_answers() {
-                    queue.say(&ServerMessage::Progress { message: message.to_owned() });
+                    queue.say(&ServerMessage::Progress {
+                        message: news.message.clone(),
+                        done: news.part.map(|(done, _)| done),
+                        total: news.part.map(|(_, total)| total),
+                    });
                 }
             };
             keeper.stream(open, &progress).await

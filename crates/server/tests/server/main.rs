@@ -9,6 +9,5 @@ mod api;
 mod document;
 mod life;
 mod rig;
-mod speed;
 mod streams;
 mod tcp;

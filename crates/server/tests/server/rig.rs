@@ -6,7 +6,7 @@ use farshell_api::server::ServerStatus;
 use farshell_api::stream::{OUTPUT_HEADER, ServerMessage};
 use farshell_config::Settings;
 use farshell_engine::{Backend, Result as EngineResult};
-use farshell_keeper::Backends;
+use farshell_keeper::{Asker, Backends};
 use farshell_server::{Paths, ServeOptions, Tls};
 use futures_util::{SinkExt, StreamExt};
 use http_body_util::{BodyExt, Full};
@@ -37,8 +37,8 @@ impl LocalOnly {
 }
 
 impl Backends for LocalOnly {
-    fn open(&self, _: &Settings, home: &Path) -> EngineResult<Arc<dyn Backend>> {
-        Ok(Self::local(home))
+    fn open(&self, _: &Settings, asker: &Asker<'_>) -> EngineResult<Arc<dyn Backend>> {
+        Ok(Self::local(asker.home))
     }
 
     fn all(&self, home: &Path) -> Vec<Arc<dyn Backend>> {

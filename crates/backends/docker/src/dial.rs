@@ -1,0 +1,255 @@
+//! Ways to an engine: a Unix socket, TCP with or without TLS, or `docker system dial-stdio` on an SSH host.
+
+use crate::endpoint::{Address, Endpoint};
+use crate::tls;
+use bollard::BollardRequest;
+use bytes::Bytes;
+use futures_util::Stream;
+use http_body_util::{Either, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper::header::{HOST, HeaderValue};
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use std::collections::BTreeMap;
+use std::io;
+use std::pin::Pin;
+use std::process::Stdio;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::task::JoinHandle;
+
+/// What bollard's requests carry.
+pub(crate) type Body =
+    Either<Full<Bytes>, StreamBody<Pin<Box<dyn Stream<Item = io::Result<Frame<Bytes>>> + Send>>>>;
+
+/// A connection of any kind.
+pub(crate) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
+
+/// How long a connection may take to come about. An engine on another continent answers in less.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Connections that are kept for the next request.
+const IDLE: usize = 4;
+/// How much of what ssh complains about is kept.
+const COMPLAINT: u64 = 4096;
+
+/// No connection came about. Marks the errors that say something about the way, not about a request.
+#[derive(Debug)]
+pub(crate) struct NoConnection(pub(crate) io::Error);
+
+impl std::fmt::Display for NoConnection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::error::Error for NoConnection {}
+
+/// Requests to one engine.
+#[derive(Debug)]
+pub(crate) struct Transport {
+    endpoint: Endpoint,
+    environment: BTreeMap<String, String>,
+    /// What paths begin with once a version is agreed upon: `/v1.41`.
+    prefix: OnceLock<String>,
+    /// Connections without a request at the moment.
+    idle: Mutex<Vec<SendRequest<Body>>>,
+}
+
+impl Transport {
+    pub(crate) fn new(endpoint: Endpoint, environment: BTreeMap<String, String>) -> Self {
+        Self { endpoint, environment, prefix: OnceLock::new(), idle: Mutex::default() }
+    }
+
+    /// All requests from now on are of this version.
+    pub(crate) fn agree(&self, version: &str) {
+        let _ = self.prefix.set(format!("/v{version}"));
+    }
+
+    /// A request as it goes over one connection: the path alone, with the version, and the host as a header.
+    fn relative(&self, mut request: Request<Body>) -> Result<Request<Body>, bollard::errors::Error> {
+        let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
+        let prefix = self.prefix.get().map_or("", String::as_str);
+        // Whoever made the request may have put it there.
+        let prefix = if path.starts_with(prefix) { "" } else { prefix };
+        *request.uri_mut() = format!("{prefix}{path}").parse()?;
+        request.headers_mut().insert(HOST, HeaderValue::from_static("docker"));
+        Ok(request)
+    }
+
+    pub(crate) async fn request(
+        &self,
+        request: BollardRequest,
+    ) -> Result<Response<Incoming>, bollard::errors::Error> {
+        let mut request = self.relative(request)?;
+        while let Some(mut sender) = self.take_idle() {
+            match sender.try_send_request(request).await {
+                Ok(response) => return Ok(self.answered(sender, response)),
+                // The engine closed a connection that lay idle.
+                Err(mut error) => match error.take_message() {
+                    Some(unsent) => request = unsent,
+                    None => return Err(error.into_error().into()),
+                },
+            }
+        }
+        let (sender, response) = self.first(request).await?;
+        Ok(self.answered(sender, response))
+    }
+
+    /// Sends a request that turns its connection into a stream of bytes.
+    pub(crate) async fn upgrade(
+        &self,
+        request: Request<Body>,
+    ) -> Result<Response<Incoming>, bollard::errors::Error> {
+        let request = self.relative(request)?;
+        Ok(self.first(request).await?.1)
+    }
+
+    /// Sends the first request of a new connection.
+    async fn first(
+        &self,
+        request: Request<Body>,
+    ) -> Result<(SendRequest<Body>, Response<Incoming>), bollard::errors::Error> {
+        let (mut sender, complaint) = self.connect().await?;
+        match sender.send_request(request).await {
+            Ok(response) => Ok((sender, response)),
+            Err(error) => Err(why(complaint).await.map_or_else(|| error.into(), Into::into)),
+        }
+    }
+
+    fn take_idle(&self) -> Option<SendRequest<Body>> {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        idle.retain(|sender| !sender.is_closed());
+        let position = idle.iter().position(SendRequest::is_ready)?;
+        Some(idle.swap_remove(position))
+    }
+
+    fn answered(&self, sender: SendRequest<Body>, response: Response<Incoming>) -> Response<Incoming> {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.len() < IDLE && !response.status().is_informational() {
+            idle.push(sender);
+        }
+        response
+    }
+
+    async fn connect(&self) -> Result<(SendRequest<Body>, Option<Complaint>), bollard::errors::Error> {
+        let (io, complaint) = match tokio::time::timeout(PATIENCE, self.dial()).await {
+            Ok(Ok(dialled)) => dialled,
+            Ok(Err(error)) => return Err(no_connection(error).into()),
+            Err(_) => {
+                let error = io::Error::new(io::ErrorKind::TimedOut, "it did not answer in time");
+                return Err(no_connection(error).into());
+            }
+        };
+        let (sender, connection) = handshake(TokioIo::new(io)).await?;
+        // Ends with the connection, which ends with the last sender or response.
+        tokio::spawn(connection.with_upgrades());
+        Ok((sender, complaint))
+    }
+
+    async fn dial(&self) -> io::Result<(Box<dyn Io>, Option<Complaint>)> {
+        match &self.endpoint.address {
+            Address::Unix(path) => Ok((Box::new(UnixStream::connect(path).await?), None)),
+            Address::Tcp { host, port, tls } => {
+                let tcp = TcpStream::connect((host.as_str(), *port)).await?;
+                tcp.set_nodelay(true)?;
+                match tls {
+                    None => Ok((Box::new(tcp), None)),
+                    Some(files) => Ok((Box::new(tls::wrap(tcp, host, files).await?), None)),
+                }
+            }
+            Address::Ssh { user, host, port } => {
+                let (ssh, complaint) = Ssh::start(user.as_deref(), host, *port, &self.environment)?;
+                Ok((Box::new(ssh), Some(complaint)))
+            }
+        }
+    }
+}
+
+/// What ssh complained about, once it has ended.
+type Complaint = JoinHandle<String>;
+
+/// Why a connection by way of ssh did not last until the first answer.
+async fn why(complaint: Option<Complaint>) -> Option<io::Error> {
+    let said = tokio::time::timeout(Duration::from_secs(1), complaint?).await.ok()?.ok()?;
+    let said = if said.is_empty() { "ssh ended without a word".into() } else { said };
+    Some(no_connection(io::Error::new(io::ErrorKind::ConnectionAborted, said)))
+}
+
+fn no_connection(error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), NoConnection(error))
+}
+
+/// The standard input and output of an ssh that runs `docker system dial-stdio`.
+struct Ssh {
+    input: ChildStdin,
+    output: ChildStdout,
+    /// Killed when the stream is dropped.
+    _child: Child,
+}
+
+impl Ssh {
+    fn start(
+        user: Option<&str>,
+        host: &str,
+        port: Option<u16>,
+        environment: &BTreeMap<String, String>,
+    ) -> io::Result<(Self, Complaint)> {
+        let mut command = Command::new("ssh");
+        command.env_clear().envs(environment);
+        // There is nobody to ask for a password.
+        command.args(["-T", "-oBatchMode=yes", "-oConnectTimeout=20"]);
+        if let Some(user) = user {
+            command.args(["-l", user]);
+        }
+        if let Some(port) = port {
+            command.args(["-p", &port.to_string()]);
+        }
+        command.args(["--", host, "docker system dial-stdio"]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        let mut child =
+            command.spawn().map_err(|e| io::Error::new(e.kind(), format!("starting ssh: {e}")))?;
+        let (Some(input), Some(output), Some(mut errors)) =
+            (child.stdin.take(), child.stdout.take(), child.stderr.take())
+        else {
+            return Err(io::Error::other("ssh has no standard descriptors"));
+        };
+        let complaint = tokio::spawn(async move {
+            let mut text = Vec::new();
+            let _ = (&mut errors).take(COMPLAINT).read_to_end(&mut text).await;
+            // The rest is read as well, or ssh would stand still.
+            let _ = tokio::io::copy(&mut errors, &mut tokio::io::sink()).await;
+            String::from_utf8_lossy(&text).trim().to_owned()
+        });
+        Ok((Self { input, output, _child: child }, complaint))
+    }
+}
+
+impl AsyncRead for Ssh {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.output).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Ssh {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.input).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.input).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.input).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,194 @@
+//! Containers that are killed, paused and removed by others, and engines that restart.
+
+use crate::rig::Rig;
+use farshell_engine::backend::{Backend, Place};
+use farshell_engine::capture::Capture;
+use farshell_engine::client::new_process_id;
+use farshell_engine::environment::SessionDefaults;
+use farshell_engine::{Kind, Outpost};
+use farshell_protocol::SessionName;
+use farshell_protocol::process::{OnBusy, Start, Stdin, What};
+use farshell_protocol::session::Mode;
+use std::sync::Arc;
+use std::time::Duration;
+
+async fn place(rig: &Rig) -> Arc<dyn Place> {
+    Arc::from(rig.backend().provision(&rig.spec("default"), &()).await.unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_container_is_started_again_and_its_end_is_told() {
+    let Some(rig) = Rig::new() else { return };
+    let place = place(&rig).await;
+    let outpost = Outpost::new(Arc::clone(&place));
+    let before = outpost.identity().await.unwrap().instance;
+    rig.docker(&["kill", &place.identity().id]);
+    outpost.disconnect();
+    let after = outpost.identity().await.unwrap().instance;
+    assert_ne!(before, after);
+    assert_eq!(place.epitaph().as_deref(), Some("the container was killed (exit code 137)"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_in_a_container_that_is_killed_is_not_run_again() {
+    let Some(rig) = Rig::new() else { return };
+    let env = rig.open().await;
+    env.out("true").await;
+    let id = env.id();
+    let killer = tokio::task::spawn_blocking({
+        let host = rig.config.environment["DOCKER_HOST"].clone();
+        move || {
+            std::thread::sleep(Duration::from_millis(500));
+            std::process::Command::new("docker").args(["-H", &host, "kill", &id]).output().unwrap()
+        }
+    });
+    let error = env.try_run("echo once >> /workspace/runs; sleep 30").await.unwrap_err();
+    killer.await.unwrap();
+    assert_eq!(error.kind, Kind::UnknownOutcome, "{error}");
+    assert_eq!(env.out("cat /workspace/runs").await, "once");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_removed_container_is_told_and_made_anew_with_its_files() {
+    let Some(rig) = Rig::new() else { return };
+    let env = rig.open().await;
+    env.out("echo kept > /workspace/x").await;
+    rig.docker(&["rm", "-f", &env.id()]);
+    let error = env.try_run("true").await.unwrap_err();
+    assert!(matches!(error.kind, Kind::Unavailable | Kind::UnknownOutcome | Kind::NotStarted), "{error}");
+    let error = env.try_run("true").await.unwrap_err();
+    assert_eq!(error.kind, Kind::Unavailable, "{error}");
+    assert!(error.message.contains("was removed"), "{error}");
+    let again = rig.open().await;
+    assert_ne!(again.id(), env.id());
+    assert_eq!(again.out("cat /workspace/x").await, "kept");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paused_container_goes_on_when_it_is_needed() {
+    let Some(rig) = Rig::new() else { return };
+    let env = rig.open().await;
+    env.out("x=1").await;
+    rig.docker(&["pause", &env.id()]);
+    // By somebody who comes new, and by somebody who comes back.
+    let again = rig.open().await;
+    assert_eq!(again.out("echo $x").await, "1");
+    rig.docker(&["pause", &env.id()]);
+    env.env.outpost().disconnect();
+    assert_eq!(env.out("echo $x").await, "1");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_that_ran_out_of_memory_says_so() {
+    let Some(rig) = Rig::new() else { return };
+    let rig = rig.with(|s| s.container.memory_mb = Some(64));
+    let place = place(&rig).await;
+    let outpost = Outpost::new(Arc::clone(&place));
+    // The hog takes the container down with it.
+    let hog = "python3 -c \"
+x = []
+while True: x.append(bytearray(1 << 20))\"; kill -9 -1";
+    let session = SessionName::new("main").unwrap();
+    SessionDefaults::plain(Mode::Live).open(&outpost, &session).await.unwrap();
+    let what = What::Session {
+        session,
+        command: hog.into(),
+        workdir: None,
+        on_busy: OnBusy::Wait,
+        merge_stderr: false,
+    };
+    let start = Start {
+        id: new_process_id(),
+        what,
+        stdin: Stdin::Null,
+        timeout_ms: None,
+        grace_ms: 1000,
+        log_cap: 0,
+        attach: None,
+        variables: None,
+    };
+    let error = outpost.run(start, &mut Capture::unlimited()).await.unwrap_err();
+    assert_eq!(error.kind, Kind::UnknownOutcome, "{error}");
+    let said = place.epitaph().unwrap_or_default();
+    assert_eq!(said, "the container ran out of memory (its limit is 64 MB) and was killed");
+}
+
+/// An engine of the test's own.
+struct Own {
+    name: String,
+    host: String,
+}
+
+impl Own {
+    fn start(name: &str, args: &[&str]) -> Option<Self> {
+        let dir = crate::rig::var("FARSHELL_TEST_ENGINES")?;
+        let name = format!("{name}-{}", std::process::id());
+        let own = Self { host: format!("unix://{dir}/{name}/docker.sock"), name };
+        own.command("start", args);
+        let tar = crate::rig::var("FARSHELL_TEST_BUSYBOX_TAR")?;
+        let import = std::process::Command::new("docker")
+            .args(["-H", &own.host, "import", &tar, "farshell-test/busybox:1"])
+            .output()
+            .unwrap();
+        assert!(import.status.success(), "{import:?}");
+        Some(own)
+    }
+
+    fn command(&self, what: &str, args: &[&str]) {
+        let Some(program) = crate::rig::var("FARSHELL_TEST_ENGINE") else { return };
+        let output =
+            std::process::Command::new(program).arg(&self.name).arg(what).args(args).output().unwrap();
+        assert!(output.status.success(), "{what}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        if let Some(program) = crate::rig::var("FARSHELL_TEST_ENGINE") {
+            let _ = std::process::Command::new(program).args([&self.name, "remove"]).output();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_engine_that_restarts_takes_its_containers_along_or_not() {
+    for live_restore in [false, true] {
+        let args: &[&str] = if live_restore { &["--live-restore"] } else { &[] };
+        let Some(own) = Own::start(if live_restore { "live" } else { "plain" }, args) else { return };
+        let rig = Rig::on(&own.host, "farshell-test/busybox:1").unwrap();
+        let env = rig.open().await;
+        env.out("x=1; echo kept > /workspace/x").await;
+        own.command("stop", &[]);
+        if live_restore {
+            // No engine is needed for a command.
+            assert_eq!(env.out("echo $x").await, "1");
+        } else {
+            let error = env.try_run("echo $x").await.unwrap_err();
+            assert!(error.kind != Kind::Invalid, "{error}");
+        }
+        let error = rig.backend().find(&rig.spec("default")).await.unwrap_err();
+        assert!(error.message.contains("Docker is not running"), "{error}");
+        own.command("start", args);
+        let again = rig.open().await;
+        assert_eq!(again.id(), env.id());
+        assert_eq!(
+            again.out("echo $x; cat /workspace/x").await,
+            if live_restore { "1\nkept" } else { "\nkept" }
+        );
+        drop(rig);
+        drop(own);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_outlives_its_image() {
+    let Some(own) = Own::start("image", &[]) else { return };
+    let rig = Rig::on(&own.host, "farshell-test/busybox:1").unwrap();
+    let env = rig.open().await;
+    env.out("echo layer > /x").await;
+    rig.backend().find(&rig.spec("default")).await.unwrap().unwrap().suspend().await.unwrap();
+    rig.docker(&["rmi", "-f", "farshell-test/busybox:1"]);
+    assert_eq!(rig.open().await.out("cat /x").await, "layer");
+    drop(rig);
+    drop(own);
+}

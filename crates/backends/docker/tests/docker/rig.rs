@@ -1,0 +1,197 @@
+//! An engine, a home, and environments in it.
+
+use farshell_config::settings::{ContainerSettings, DockerSettings};
+use farshell_docker::{Config, Docker};
+use farshell_engine::backend::{Backend, Place, Spec, TaskName};
+use farshell_engine::capture::Capture;
+use farshell_engine::environment::SessionDefaults;
+use farshell_engine::{Environment, RunOptions};
+use farshell_protocol::SessionName;
+use farshell_protocol::process::{End, State, Status};
+use farshell_protocol::session::Mode;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// What the rig says. Without it a test is skipped in sight, except where tests are the purpose of the run.
+pub(crate) fn var(name: &str) -> Option<String> {
+    let value = std::env::var(name).ok().filter(|value| !value.is_empty());
+    if value.is_none() {
+        let ci = std::env::var("CI").is_ok_and(|ci| !ci.is_empty() && ci != "false");
+        assert!(!ci, "{name} is not set: run scripts/test docker");
+        eprintln!("skipped: {name} is not set (scripts/test docker sets it)");
+    }
+    value
+}
+
+/// A home and the configuration of a backend for it. Containers go with it.
+#[derive(Debug)]
+pub(crate) struct Rig {
+    pub(crate) home: TempDir,
+    pub(crate) config: Config,
+}
+
+impl Rig {
+    pub(crate) fn new() -> Option<Self> {
+        Self::on(&var("FARSHELL_TEST_DOCKER")?, &var("FARSHELL_TEST_IMAGE")?)
+    }
+
+    pub(crate) fn busybox() -> Option<Self> {
+        Self::on(&var("FARSHELL_TEST_DOCKER")?, &var("FARSHELL_TEST_BUSYBOX")?)
+    }
+
+    pub(crate) fn on(engine: &str, image: &str) -> Option<Self> {
+        let home = tempfile::tempdir().unwrap();
+        let mut environment: BTreeMap<String, String> =
+            ["PATH", "HOME"].iter().filter_map(|n| Some(((*n).to_owned(), std::env::var(n).ok()?))).collect();
+        environment.insert("DOCKER_HOST".into(), engine.into());
+        let config = Config {
+            home: home.path().into(),
+            settings: DockerSettings {
+                image: image.into(),
+                volumes: Vec::new(),
+                mount_cwd_to_workspace: false,
+                forward_env: Vec::new(),
+                env: Vec::new(),
+                network: true,
+                read_only: false,
+                cap_add: ["CHOWN", "DAC_OVERRIDE", "FOWNER", "SETGID", "SETUID"].map(Into::into).into(),
+                pids_limit: Some(256),
+                run_as_host_user: false,
+                extra_args: Vec::new(),
+                persist_across_processes: true,
+                orphan_reaper: true,
+                sandbox_dir: home.path().join("sandboxes"),
+                container: ContainerSettings {
+                    cpu: Some(1.0),
+                    memory_mb: Some(512),
+                    disk_mb: None,
+                    persistent: true,
+                },
+            },
+            environment,
+            start_dir: None,
+            credential_root: home.path().into(),
+            credential_files: Vec::new(),
+        };
+        Some(Self { home, config })
+    }
+
+    /// The same home with other settings.
+    pub(crate) fn with(mut self, change: impl FnOnce(&mut DockerSettings)) -> Self {
+        change(&mut self.config.settings);
+        self
+    }
+
+    pub(crate) fn backend(&self) -> Docker {
+        Docker::new(self.config.clone())
+    }
+
+    pub(crate) fn spec(&self, task: &str) -> Spec {
+        let settings = BTreeMap::from([("image".to_owned(), self.config.settings.image.clone())]);
+        Spec { task: TaskName::new(task).unwrap(), lease: Duration::from_secs(120), settings }
+    }
+
+    pub(crate) async fn open(&self) -> Env {
+        self.open_task("default").await
+    }
+
+    pub(crate) async fn open_task(&self, task: &str) -> Env {
+        Env::open(&self.backend(), &self.spec(task)).await
+    }
+
+    /// The engine's own command line.
+    pub(crate) fn docker(&self, args: &[&str]) -> String {
+        let output = Command::new("docker")
+            .args(["-H", &self.config.environment["DOCKER_HOST"]])
+            .args(args)
+            .output()
+            .expect("the docker program runs");
+        assert!(output.status.success(), "docker {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        let backend = self.backend();
+        // Not on this thread, which may be inside of a runtime.
+        let removal = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                for found in backend.survey().await.unwrap_or_default() {
+                    let _ = backend.remove_found(&found).await;
+                }
+            });
+        });
+        let _ = removal.join();
+    }
+}
+
+/// One environment and a session in it.
+#[derive(Debug)]
+pub(crate) struct Env {
+    pub(crate) env: Environment,
+}
+
+/// How a command ended and what it printed.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) status: Status,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Ran {
+    pub(crate) fn code(&self) -> i32 {
+        match self.status.state {
+            State::Ended(End::Exited(code)) => code,
+            State::Ended(End::Signaled(signal)) => 128 + signal,
+            ref other => panic!("{other:?}"),
+        }
+    }
+}
+
+impl Env {
+    pub(crate) async fn open(backend: &dyn Backend, spec: &Spec) -> Self {
+        let env = Environment::open(backend, spec, SessionDefaults::plain(Mode::Live)).await.unwrap();
+        Self { env }
+    }
+
+    pub(crate) async fn try_run(&self, command: &str) -> farshell_engine::Result<Ran> {
+        let mut options = RunOptions::new(SessionName::new("main").unwrap(), command);
+        options.timeout = Some(Duration::from_secs(60));
+        let mut capture = Capture::unlimited();
+        let status = self.env.run(&options, &mut capture).await?;
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).trim_end().to_owned();
+        Ok(Ran { status, stdout: text(capture.stdout.to_bytes()), stderr: text(capture.stderr.to_bytes()) })
+    }
+
+    pub(crate) async fn run(&self, command: &str) -> Ran {
+        self.try_run(command).await.unwrap()
+    }
+
+    /// The output of a command that succeeds.
+    pub(crate) async fn out(&self, command: &str) -> String {
+        let ran = self.run(command).await;
+        assert_eq!(ran.code(), 0, "{command}: {ran:?}");
+        ran.stdout
+    }
+
+    pub(crate) fn id(&self) -> String {
+        self.env.identity().id
+    }
+}
+
+/// The place of a task that is there.
+pub(crate) async fn find(backend: &Docker, spec: &Spec) -> Option<Box<dyn Place>> {
+    backend.find(spec).await.unwrap()
+}
+
+/// All sockets of outposts below a home.
+pub(crate) fn sockets(home: &Path) -> Vec<std::path::PathBuf> {
+    let entries = std::fs::read_dir(home.join("run/docker")).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path().join("s/sock")).collect()
+}

@@ -1,0 +1,115 @@
+//! The end of an environment: what is persistent is put away, everything else is removed.
+
+use crate::environments::Environments;
+use crate::events::event;
+use crate::place::Kept;
+use crate::slot::{Live, Phase, Slot};
+use crate::spec;
+use farshell_api::environment::EnvironmentState;
+use farshell_api::event::EventKind;
+use farshell_engine::{Place, Result};
+use serde_json::json;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long an outpost whose place is ended may take to answer that it is still there.
+const STILL: Duration = Duration::from_secs(1);
+
+/// Why an environment is ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// Nobody has used it for its lifetime.
+    Idle,
+    /// Somebody wants it removed.
+    Removed,
+    /// Somebody wants it put away.
+    Stopped,
+    /// Another one takes its place at once.
+    Replaced,
+    /// It ended while no keeper was there.
+    Found,
+}
+
+/// What there is to be ended.
+#[derive(Debug, Default)]
+pub(crate) struct Ending {
+    pub(crate) live: Option<Arc<Live>>,
+    /// If nobody is connected to it.
+    pub(crate) place: Option<Arc<Kept>>,
+}
+
+impl Environments {
+    /// Ends an environment whose phase is [`Phase::Ending`]. The caller holds its lock.
+    ///
+    /// # Errors
+    /// It may still be there; the reaper tries again.
+    pub(crate) async fn end(&self, slot: &Arc<Slot>, ending: Ending, why: Why) -> Result<()> {
+        let (row, leftover, gate) = {
+            let mut inner = slot.lock();
+            (inner.row(), inner.leftover.take(), std::mem::take(&mut inner.gate))
+        };
+        // Nobody connects any more, so nobody brings back what is ended.
+        gate.close().await;
+        let keeps = row.spec.get(spec::PERSISTENT).is_some_and(|kept| kept == "true");
+        // What dies in the middle of it is ended by the next keeper.
+        let _ = self.common.store.put_environment(row, None).await;
+        let place = ending.place.or_else(|| ending.live.as_ref().map(|live| Arc::clone(&live.place)));
+        let asleep = keeps && matches!(why, Why::Idle | Why::Stopped | Why::Found);
+        for place in place.into_iter().chain(leftover) {
+            let ended = if asleep { place.suspend().await } else { place.destroy().await };
+            if let Err(error) = ended {
+                slot.lock().leftover = Some(place);
+                self.failed(slot, &error).await;
+                return Err(error);
+            }
+        }
+        // Somebody may have taken the way to it away, and to its place it looks as if it were gone.
+        if let Some(live) = ending.live
+            && matches!(tokio::time::timeout(STILL, live.outpost.ping()).await, Ok(Ok(())))
+        {
+            let _ = tokio::time::timeout(STILL, live.outpost.shutdown()).await;
+        }
+        if why == Why::Replaced {
+            return Ok(());
+        }
+        let stays = keeps && why != Why::Removed;
+        let kind = match why {
+            Why::Stopped => EventKind::EnvironmentStopped,
+            Why::Idle | Why::Found if stays => EventKind::EnvironmentStopped,
+            Why::Idle | Why::Found | Why::Removed | Why::Replaced => EventKind::EnvironmentRemoved,
+        };
+        let reason = match why {
+            Why::Idle => "idle",
+            Why::Found => "gone",
+            Why::Stopped | Why::Removed | Why::Replaced => "asked",
+        };
+        let mut event = event(kind, json!({ "reason": reason }));
+        event.environment = Some(slot.key.clone());
+        if stays {
+            let row = {
+                let mut inner = slot.lock();
+                inner.shells.lost(match why {
+                    Why::Idle => "its environment was put away because nobody used it",
+                    Why::Found => "its place was stopped while no server ran",
+                    _ => "its environment was put away",
+                });
+                slot.change_phase(&mut inner, Phase::Absent(EnvironmentState::Stopped));
+                inner.row()
+            };
+            let _ = self.common.store.put_environment(row, Some(event)).await;
+        } else {
+            // A record that can't be removed now is found without a place by the next keeper.
+            let _ = self.common.store.remove_environment(&slot.key, Some(event)).await;
+            slot.set_phase(Phase::Absent(EnvironmentState::Stopped));
+            self.retire(slot);
+        }
+        Ok(())
+    }
+
+    /// The place of an environment was looked for and is not there, or sleeps. The caller holds its lock.
+    pub(crate) async fn found_ended(&self, slot: &Arc<Slot>, place: Option<Box<dyn Place>>) -> Result<()> {
+        slot.set_phase(Phase::Ending);
+        let place = place.map(|place| Arc::new(Kept::new(place, slot.lock().gate.clone())));
+        self.end(slot, Ending { live: None, place }, Why::Found).await
+    }
+}
