@@ -133,8 +133,7 @@ async fn docker() -> Vec<Finding> {
 /// What a backend will need, as far as a look at this machine can tell.
 fn surroundings(kind: BackendKind, config: &Config) -> Vec<Finding> {
     match kind {
-        BackendKind::Local | BackendKind::Docker => Vec::new(),
-        BackendKind::Ssh => vec![program(&["ssh"], "install OpenSSH's client")],
+        BackendKind::Local | BackendKind::Docker | BackendKind::Ssh => Vec::new(),
         BackendKind::Singularity => vec![program(&["apptainer", "singularity"], "install Apptainer")],
         BackendKind::Modal => vec![credentials(
             config,

@@ -4,11 +4,12 @@ use farshell_config::{BackendKind, Config, Context, Settings, settings};
 use farshell_docker::Docker;
 use farshell_engine::{Backend, Error, Kind};
 use farshell_keeper::{Asker, Backends};
+use farshell_ssh::Ssh;
 use std::path::Path;
 use std::sync::Arc;
 
 /// The backends that this build can serve.
-pub(crate) const AVAILABLE: &[BackendKind] = &[BackendKind::Local, BackendKind::Docker];
+pub(crate) const AVAILABLE: &[BackendKind] = &[BackendKind::Local, BackendKind::Docker, BackendKind::Ssh];
 
 /// What the server opens backends with.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +26,12 @@ impl Backends for Registry {
                 start_dir: asker.start_dir.map(Path::to_owned),
                 credential_root: asker.home.to_owned(),
                 credential_files: settings.credential_files.clone(),
+            }))),
+            settings::Backend::Ssh(ssh) => Ok(Arc::new(Ssh::new(farshell_ssh::Config {
+                home: asker.home.join("farshell"),
+                settings: (**ssh).clone(),
+                environment: asker.environment.clone(),
+                ssh_config: None,
             }))),
             other => Err(not_in_this_build(other.kind())),
         }

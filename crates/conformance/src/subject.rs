@@ -2,6 +2,7 @@
 
 mod docker;
 mod local;
+mod ssh;
 
 use farshell_engine::backend::{Backend, TaskName};
 use std::collections::BTreeMap;
@@ -10,7 +11,16 @@ use std::path::{Path, PathBuf};
 /// All backends that the suite knows: a new one adds its line.
 #[must_use]
 pub fn subjects() -> &'static [&'static dyn Subject] {
-    &[&local::OnThisMachine, &docker::DEBIAN, &docker::BUSYBOX, &docker::BY_EXEC, &docker::PODMAN]
+    &[
+        &local::OnThisMachine,
+        &docker::DEBIAN,
+        &docker::BUSYBOX,
+        &docker::BY_EXEC,
+        &docker::PODMAN,
+        &ssh::STOCK,
+        &ssh::BY_SESSION,
+        &ssh::BEHIND,
+    ]
 }
 
 /// A backend under test.

@@ -63,6 +63,12 @@ pub(crate) fn defaults(
             let cwd = settings.cwd.in_container(docker);
             return Ok(SessionDefaults { cwd: Some(cwd.into_bytes()), ..SessionDefaults::plain(mode) });
         }
+        settings::Backend::Ssh(_) => {
+            // As a login there would begin, in the host's own words: `~` is expanded by the outpost.
+            let init_files = ["/etc/profile", "~/.bash_profile", "~/.profile"].map(ByteBuf::from).to_vec();
+            let cwd = settings.cwd.resolve(BackendKind::Ssh, Path::new("/")).into_bytes();
+            return Ok(SessionDefaults { cwd: Some(cwd), init_files, ..SessionDefaults::plain(mode) });
+        }
         _ => return Ok(SessionDefaults::plain(mode)),
     };
     let own = world.variables(caller);

@@ -109,9 +109,13 @@ pub(crate) fn for_session(
 /// changed value is seen by the next command, and are written down nowhere. `None` where a session has the caller's
 /// own from its beginning.
 pub(crate) fn for_each_call(settings: &Settings, config: &Config) -> Option<Vec<(ByteBuf, ByteBuf)>> {
-    let Backend::Docker(docker) = &settings.backend else { return None };
-    let fixed = docker.env.iter().map(|(name, value)| (name.clone(), value.reveal().to_owned()));
-    let named = settings.env_passthrough.iter().chain(&docker.forward_env).cloned().collect::<Vec<_>>();
+    let (fixed, forwarded): (&[_], &[_]) = match &settings.backend {
+        Backend::Local(_) => return None,
+        Backend::Docker(docker) => (&docker.env, &docker.forward_env),
+        _ => (&[], &[]),
+    };
+    let fixed = fixed.iter().map(|(name, value)| (name.clone(), value.reveal().to_owned()));
+    let named = settings.env_passthrough.iter().chain(forwarded).cloned().collect::<Vec<_>>();
     // What is forwarded counts for more than what is fixed.
     let all: BTreeMap<String, String> = fixed.chain(config.forwarded(&named)).collect();
     let sound = |(_, value): &(String, String)| !value.contains('\0');

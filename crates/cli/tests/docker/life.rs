@@ -53,7 +53,7 @@ fn what_is_put_away_keeps_files_and_packages_and_says_that_shells_began_anew() {
         docker.world().call(&["env", "rm", "--files"]),
         Said { stdout: String::new(), stderr: String::new(), code: 0 }
     );
-    assert!(!sandbox.join("workspace/file").exists() && !sandbox.join("root/file").exists());
+    assert!(!sandbox.join("workspace/file").exists() && !sandbox.join("home/file").exists());
     assert_eq!(docker.says("ls -A /workspace"), "");
 }
 

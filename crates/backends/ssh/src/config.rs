@@ -1,0 +1,107 @@
+//! What the SSH backend needs to know.
+
+use farshell_config::settings::SshSettings;
+use farshell_engine::{Error, Kind, Result};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// Settings of the SSH backend. Nothing else is read: not the environment of this process, nor its directory.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Farshell's home: it owns the outposts on the host.
+    pub home: PathBuf,
+    pub settings: SshSettings,
+    /// Variables of whoever asks. `ssh` runs with these, as its agents and proxies may need any of them; none of them
+    /// goes to the host.
+    pub environment: BTreeMap<String, String>,
+    /// What `ssh` reads in place of the user's and the machine's own configuration.
+    pub ssh_config: Option<PathBuf>,
+}
+
+impl Config {
+    /// A variable that is set to something.
+    pub(crate) fn variable(&self, name: &str) -> Option<&str> {
+        self.environment.get(name).map(String::as_str).filter(|value| !value.is_empty())
+    }
+
+    /// The host as people call it: `user@host`.
+    pub(crate) fn destination(&self) -> String {
+        let SshSettings { host, user, port, .. } = &self.settings;
+        if *port == 22 { format!("{user}@{host}") } else { format!("{user}@{host}:{port}") }
+    }
+
+    /// Host and user are there and make sense.
+    pub(crate) fn check(&self) -> Result<()> {
+        let what = "preparing the ssh backend";
+        for (key, value) in [("ssh_host", &self.settings.host), ("ssh_user", &self.settings.user)] {
+            let variable = format!("TERMINAL_{}", key.to_uppercase());
+            let hint = format!("set {key} in config.yaml (`farshell config set {key} VALUE`), or {variable}");
+            if value.is_empty() {
+                return Err(Error::new(Kind::Invalid, what, format!("{key} is not set")).with_hint(hint));
+            }
+            // What begins with a hyphen would be taken for an option.
+            let odd = |c: char| c.is_whitespace() || c.is_control() || "'\"`$;&|<>(){}\\".contains(c);
+            if value.starts_with('-') || value.contains(odd) {
+                let message = format!("{key} is {value:?}, which can't be the name of one");
+                return Err(Error::new(Kind::Invalid, what, message).with_hint(hint));
+            }
+        }
+        if let Some(key) = self.settings.key.as_ref().filter(|key| !key.is_file()) {
+            let message = format!("ssh_key is {}, and there is no such file", key.display());
+            let hint = "set ssh_key (or TERMINAL_SSH_KEY) to a private key, or leave it out and ssh chooses";
+            return Err(Error::new(Kind::Invalid, what, message).with_hint(hint));
+        }
+        crate::options::check(&self.settings.options)
+    }
+}
+
+#[cfg(test)]
+pub(crate) fn sample() -> Config {
+    Config {
+        home: "/home/me/.hermes/farshell".into(),
+        settings: SshSettings {
+            host: "build.example".into(),
+            user: "me".into(),
+            port: 22,
+            key: None,
+            jump: None,
+            options: Vec::new(),
+            host_key_policy: farshell_config::choice::HostKeyPolicy::AcceptNew,
+            outpost_dir: None,
+        },
+        environment: BTreeMap::new(),
+        ssh_config: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_named_with_both_ways_to_set_it() {
+        let mut config = sample();
+        config.settings.user = String::new();
+        let error = config.check().unwrap_err();
+        assert_eq!((error.kind, error.message.as_str()), (Kind::Invalid, "ssh_user is not set"));
+        let hint = error.hint.unwrap();
+        assert!(
+            hint.contains("farshell config set ssh_user") && hint.contains("TERMINAL_SSH_USER"),
+            "{hint}"
+        );
+    }
+
+    #[test]
+    fn a_name_can_not_be_an_option_or_a_command() {
+        for host in ["-oProxyCommand=x", "a b", "a;b", "$(x)", "a\nb"] {
+            let mut config = sample();
+            config.settings.host = host.into();
+            assert_eq!(config.check().unwrap_err().kind, Kind::Invalid, "{host}");
+        }
+        for host in ["build", "10.0.0.1", "fe80::1%eth0", "ec2-1.eu.example"] {
+            let mut config = sample();
+            config.settings.host = host.into();
+            config.check().unwrap();
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! The host: which machine it is, and the outposts on it.
+
+use crate::config::Config;
+use crate::link::Link;
+use crate::links::{Links, Use};
+use crate::script::{Answers, Script, Wish};
+use crate::{error, owner, stream, upload};
+use farshell_engine::backend::{ByteStream, Identity, Progress, TaskName};
+use farshell_engine::{Error, Kind, Result};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A host, by way of its connections.
+#[derive(Clone, Debug)]
+pub(crate) struct Host {
+    pub(crate) config: Arc<Config>,
+    pub(crate) links: Links,
+}
+
+/// What a script said about the host, and about a task's outpost on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Facts {
+    pub(crate) system: String,
+    pub(crate) arch: String,
+    pub(crate) name: String,
+    pub(crate) machine: String,
+    pub(crate) boot: String,
+    pub(crate) uid: String,
+    /// Where everything of ours is.
+    pub(crate) base: String,
+    /// What the names of directories of this machine, since its last start, end with.
+    pub(crate) mark: String,
+    /// The directory of the task's outpost.
+    pub(crate) dir: String,
+    /// Where its program is, or would be.
+    pub(crate) bin: String,
+    pub(crate) present: bool,
+    /// The program is there.
+    pub(crate) have: bool,
+}
+
+impl Facts {
+    fn of(answers: &Answers) -> Self {
+        let get = |name: &str| error::plain(answers.get(name));
+        Self {
+            system: get("system"),
+            arch: get("arch"),
+            name: get("name"),
+            machine: get("machine"),
+            boot: get("boot"),
+            uid: get("user"),
+            base: answers.get("base").to_owned(),
+            mark: get("mark"),
+            dir: answers.get("dir").to_owned(),
+            bin: answers.get("bin").to_owned(),
+            present: answers.has("present"),
+            have: answers.get("have") == "yes",
+        }
+    }
+
+    /// The machine and the account on it. A machine is known by its id, and where it has none, by its name.
+    pub(crate) fn identity(&self) -> Identity {
+        let machine = if self.machine.is_empty() { &self.name } else { &self.machine };
+        Identity { name: self.name.clone(), id: format!("{machine}/{}", self.uid) }
+    }
+
+    /// An outpost can run there.
+    pub(crate) fn check(&self, config: &Config) -> Result<()> {
+        let what = format!("preparing {}", config.destination());
+        if self.base.is_empty() {
+            return Err(Error::new(Kind::Unavailable, what, "the account has no home directory")
+                .with_hint("set ssh_outpost_dir to an absolute path that the account may write"));
+        }
+        let arches = || farshell_bundle::outposts().iter().map(|o| o.arch).collect::<Vec<_>>().join(", ");
+        if self.system != "Linux" || farshell_bundle::for_arch(&self.arch).is_none() {
+            let message = format!(
+                "the host is {} on {}, and this build of farshell has outposts for Linux on {} only",
+                self.system,
+                self.arch,
+                arches()
+            );
+            return Err(Error::new(Kind::Unavailable, what, message)
+                .with_hint("use a build of farshell that carries an outpost for it"));
+        }
+        Ok(())
+    }
+}
+
+impl Host {
+    pub(crate) fn new(config: Arc<Config>) -> Self {
+        Self { links: Links::new(Arc::clone(&config)), config }
+    }
+
+    pub(crate) fn owner(&self) -> Result<String> {
+        owner::of(&self.config.home)
+    }
+
+    /// What the names of a task's directories begin with.
+    fn prefix(&self, task: &TaskName) -> Result<String> {
+        Ok(format!("{}-{}", task.as_str(), self.owner()?))
+    }
+
+    pub(crate) async fn ask(&self, task: &str, wish: &Wish<'_>) -> Result<(Facts, Answers)> {
+        let (_, answers) = self.links.ask(&Script::new(&self.config, task, wish)).await?;
+        Ok((Facts::of(&answers), answers))
+    }
+
+    /// Whether the task's outpost, or what is left of one, is there.
+    pub(crate) async fn look(&self, task: &TaskName) -> Result<Facts> {
+        Ok(self.ask(&self.prefix(task)?, &Wish::Look).await?.0)
+    }
+
+    /// Makes sure that the task's outpost runs.
+    pub(crate) async fn start(
+        &self,
+        task: &TaskName,
+        lease: Duration,
+        progress: &dyn Progress,
+    ) -> Result<(Arc<Link>, Facts)> {
+        let script = Script::new(&self.config, &self.prefix(task)?, &Wish::Start { lease: lease.as_secs() });
+        let mut uploads = 0;
+        loop {
+            let (link, answers) = self.links.ask(&script).await?;
+            let facts = Facts::of(&answers);
+            facts.check(&self.config)?;
+            if answers.has("started") {
+                return Ok((link, facts));
+            }
+            let failed = answers.get("failed");
+            // A program that can't be run may have been damaged since it was put there.
+            let damaged = failed.starts_with("126 ") || failed.starts_with("127 ");
+            if uploads > 1 || (facts.have && (!damaged || uploads > 0)) {
+                return Err(upload::failure(&self.config, &facts, &format!("start {failed}")));
+            }
+            uploads += 1;
+            upload::upload(self, &facts, damaged, progress).await?;
+        }
+    }
+
+    /// A stream, in a session, to an outpost that was there a moment ago. The names have machine and boot in them, so
+    /// that no other machine has them.
+    pub(crate) async fn stream_again(&self, facts: &Facts, lease: Duration) -> Option<ByteStream> {
+        let wish = Wish::Again { bin: &facts.bin, dir: &facts.dir, lease: lease.as_secs() };
+        let (_, mut session) =
+            self.links.open(&Script::new(&self.config, "", &wish), Use::Long).await.ok()?;
+        session.until(&["stream", "end"]).await.ok()?;
+        if session.answers.has("stream") { stream::of(session) } else { None }
+    }
+
+    /// Makes sure that the task's outpost runs, and opens a stream to it in a session.
+    pub(crate) async fn stream(
+        &self,
+        task: &TaskName,
+        lease: Duration,
+    ) -> Result<(Arc<Link>, Facts, ByteStream)> {
+        let script = Script::new(&self.config, &self.prefix(task)?, &Wish::Stream { lease: lease.as_secs() });
+        let mut uploaded = false;
+        loop {
+            let (link, mut session) = self.links.open(&script, Use::Long).await?;
+            session.until(&["stream", "end"]).await?;
+            let facts = Facts::of(&session.answers);
+            facts.check(&self.config)?;
+            if session.answers.has("stream") {
+                let stream = stream::of(session).ok_or_else(|| {
+                    Error::new(
+                        Kind::System,
+                        "opening a stream to the outpost",
+                        "the session can't be written to",
+                    )
+                })?;
+                return Ok((link, facts, stream));
+            }
+            if uploaded {
+                return Err(upload::failure(&self.config, &facts, "run it is gone again"));
+            }
+            uploaded = true;
+            drop(session);
+            upload::upload(self, &facts, false, &()).await?;
+        }
+    }
+}

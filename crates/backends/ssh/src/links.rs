@@ -1,0 +1,111 @@
+//! The connections to a host: as a rule one, and more where the host allows too few sessions on it.
+
+use crate::config::Config;
+use crate::link::Link;
+use crate::room;
+use crate::script::{Answers, Script};
+use crate::session::{Session, Unfit};
+use farshell_engine::{Error, Kind, Result};
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::time::Duration;
+
+/// What this process knows of connections, by their control sockets. There are few.
+static KNOWN: LazyLock<Mutex<HashMap<PathBuf, Arc<Link>>>> = LazyLock::new(Mutex::default);
+/// With ten sessions each, more than a hundred tasks find room.
+const MOST: usize = 16;
+/// How often a connection that is lost at the moment of use is made again.
+const AGAIN: usize = 3;
+/// How long a short session of another task is waited for, before another connection is made.
+const ROOM: [Duration; 3] =
+    [Duration::from_millis(50), Duration::from_millis(150), Duration::from_millis(400)];
+
+#[derive(Clone, Debug)]
+pub(crate) struct Links {
+    pub(crate) config: Arc<Config>,
+}
+
+impl Links {
+    pub(crate) fn new(config: Arc<Config>) -> Self {
+        Self { config }
+    }
+
+    fn get(&self, number: usize) -> Result<Arc<Link>> {
+        let control = room::find(&self.config)?.join(format!("{}-{number}", room::key(&self.config)));
+        let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        let link = known
+            .entry(control.clone())
+            .or_insert_with(|| Arc::new(Link::new(Arc::clone(&self.config), control)));
+        Ok(Arc::clone(link))
+    }
+
+    /// The connection that everything goes through that can.
+    pub(crate) fn first(&self) -> Result<Arc<Link>> {
+        self.get(0)
+    }
+
+    /// Runs a script to its end.
+    pub(crate) async fn ask(&self, script: &Script) -> Result<(Arc<Link>, Answers)> {
+        let (link, mut session) = self.open(script, Use::Short).await?;
+        session.until(&["end"]).await?;
+        Ok((link, session.answers))
+    }
+
+    /// Starts a script on the first connection that has room.
+    pub(crate) async fn open(&self, script: &Script, usage: Use) -> Result<(Arc<Link>, Session)> {
+        for number in 0..MOST {
+            let link = self.get(number)?;
+            if let Some(session) = attempt(&link, script, usage, number).await? {
+                return Ok((link, session));
+            }
+        }
+        let what = format!("opening a session on {}", self.config.destination());
+        let message = format!("the host has no room for another session, on none of {MOST} connections");
+        Err(Error::new(Kind::Exhausted, what, message).with_hint("raise MaxSessions in its sshd_config"))
+    }
+}
+
+/// How long a session is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// For a question and its answer.
+    Short,
+    /// For as long as somebody is connected.
+    Long,
+}
+
+/// Nothing if the connection has no room.
+async fn attempt(link: &Link, script: &Script, usage: Use, number: usize) -> Result<Option<Session>> {
+    let mut lost = 0;
+    let mut waits = ROOM.iter();
+    loop {
+        link.up().await?;
+        // One that lasts has no turn: it would keep all others waiting.
+        let turn = match usage {
+            Use::Short => Arc::clone(&link.sessions).acquire_owned().await.ok(),
+            Use::Long => None,
+        };
+        match link.session(script).await {
+            Ok(session) => return Ok(Some(session.with_turn(turn))),
+            Err(Unfit::Full) => {
+                drop(turn);
+                link.has_few_sessions();
+                // Another connection costs a login.
+                match waits.next().filter(|_| number == 0 && usage == Use::Short) {
+                    Some(wait) => tokio::time::sleep(*wait).await,
+                    None => return Ok(None),
+                }
+            }
+            Err(Unfit::Gone(_)) if lost < AGAIN => {
+                lost += 1;
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            Err(Unfit::Gone(why)) => {
+                return Err(Error::new(Kind::Disconnected, "opening a session", why));
+            }
+            Err(Unfit::Silent(_)) if lost == 0 && link.leave_if_stuck().await => lost += 1,
+            Err(Unfit::Silent(error) | Unfit::Error(error)) => return Err(error),
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! The SSH backend on real hosts, which `scripts/test ssh` starts and names in `FARSHELL_TEST_SSH…`.
+#![expect(clippy::unwrap_used, clippy::print_stderr, reason = "tests")]
+
+mod accounts;
+mod errors;
+mod faults;
+mod life;
+mod rig;
+mod uploads;

@@ -1,0 +1,128 @@
+//! The outpost's way to the host.
+
+use crate::rig::{OwnHost, Rig};
+use farshell_engine::Kind;
+use std::sync::Arc;
+
+/// A directory on a host that only a test uses, with a file system of its own.
+fn mounted(host: &OwnHost, options: &str, owner: &str) -> String {
+    let dir = host.dir().join("mnt");
+    std::fs::create_dir(&dir).unwrap();
+    let dir = dir.to_string_lossy().into_owned();
+    host.act("exec", &["mount", "-t", "tmpfs", "-o", options, "none", &dir]);
+    host.act("exec", &["chown", owner, &dir]);
+    dir
+}
+
+#[tokio::test]
+async fn first_uploads_at_the_same_time_are_safe() {
+    let Some(host) = OwnHost::start(&[]) else { return };
+    let dir = format!("~/first-{}", std::process::id());
+    // Homes of their own: nothing in this process keeps them from it.
+    let rigs: Vec<Arc<Rig>> = (0..6)
+        .map(|_| {
+            let rig = Rig::at(&host.address, "FARSHELL_TEST_SSH_USER").unwrap();
+            Arc::new(rig.with(|settings| settings.outpost_dir = Some(dir.clone())))
+        })
+        .collect();
+    let tasks: Vec<_> = rigs
+        .iter()
+        .map(|rig| {
+            let rig = Arc::clone(rig);
+            tokio::spawn(async move { rig.open().await.out("echo up").await })
+        })
+        .collect();
+    for task in tasks {
+        assert_eq!(task.await.unwrap(), "up");
+    }
+    let env = rigs[0].open().await;
+    assert_eq!(env.out(&format!("cd {dir}/outposts && ls | wc -l && ls -A * | wc -l")).await, "1\n1");
+    assert_eq!(
+        env.out(&format!("stat -c %a {dir} {dir}/outposts/* {dir}/outposts/*/*")).await,
+        "700\n700\n700"
+    );
+    env.out(&format!("cd; mv {dir} {dir}.old")).await;
+}
+
+#[tokio::test]
+async fn a_directory_from_which_nothing_can_run_is_told() {
+    let Some(host) = OwnHost::start(&[]) else { return };
+    let rig = Rig::at(&host.address, "FARSHELL_TEST_SSH_USER").unwrap();
+    let dir = mounted(&host, "noexec,size=50m,mode=700", &rig.config.settings.user);
+    let rig = rig.with(|settings| settings.outpost_dir = Some(dir.clone()));
+    let error = rig.refusal().await;
+    assert_eq!(error.kind, Kind::Unavailable, "{error}");
+    assert!(error.message.contains("noexec") && error.message.contains(&dir), "{error}");
+    assert!(error.hint.unwrap().contains("ssh_outpost_dir"));
+}
+
+#[tokio::test]
+async fn a_full_directory_is_told_and_nothing_is_left() {
+    let Some(host) = OwnHost::start(&[]) else { return };
+    let rig = Rig::at(&host.address, "FARSHELL_TEST_SSH_USER").unwrap();
+    let dir = mounted(&host, "size=1m,mode=700", &rig.config.settings.user);
+    let rig = rig.with(|settings| settings.outpost_dir = Some(dir.clone()));
+    let error = rig.refusal().await;
+    assert_eq!(error.kind, Kind::Exhausted, "{error}");
+    assert!(error.message.contains("full") && error.hint.unwrap().contains("ssh_outpost_dir"));
+    assert_eq!(host.act("exec", &["find", &dir, "-type", "f"]), "");
+    host.act("exec", &["mount", "-o", "remount,size=50m", &dir]);
+    rig.open().await.out("true").await;
+}
+
+#[tokio::test]
+async fn a_directory_of_somebody_else_is_refused() {
+    let Some(host) = OwnHost::start(&[]) else { return };
+    let rig = Rig::at(&host.address, "FARSHELL_TEST_SSH_USER").unwrap();
+    let dir = mounted(&host, "size=50m,mode=777", "root");
+    let rig = rig.with(|settings| settings.outpost_dir = Some(dir.clone()));
+    let error = rig.refusal().await;
+    assert_eq!(error.kind, Kind::PermissionDenied, "{error}");
+    assert!(error.message.contains("another user"), "{error}");
+    host.act("exec", &["chmod", "755", &dir]);
+    let error = rig.refusal().await;
+    assert_eq!(error.kind, Kind::PermissionDenied, "{error}");
+}
+
+#[tokio::test]
+async fn a_damaged_outpost_is_put_there_anew() {
+    let Some(host) = OwnHost::start(&[]) else { return };
+    let rig = Rig::at(&host.address, "FARSHELL_TEST_SSH_USER").unwrap();
+    let dir = mounted(&host, "size=50m,mode=700", &rig.config.settings.user);
+    let rig = rig.with(|settings| settings.outpost_dir = Some(dir.clone()));
+    let env = rig.open().await;
+    env.env.destroy().await.unwrap();
+    // The same size, and nothing in it: what a crash of the host may leave.
+    let damage =
+        format!("f=$(echo {dir}/outposts/*/farshell-outpost); n=$(stat -c %s $f); : >$f; truncate -s $n $f");
+    host.act("exec", &["sh", "-c", &damage]);
+    rig.open().await.out("true").await;
+}
+
+#[tokio::test]
+async fn a_slow_line_takes_its_time() {
+    let Some(host) = OwnHost::start(&[]) else { return };
+    let rig = Rig::at(&host.address, "FARSHELL_TEST_SSH_USER").unwrap();
+    let dir = mounted(&host, "size=50m,mode=700", &rig.config.settings.user);
+    let rig = rig.with(|settings| settings.outpost_dir = Some(dir.clone()));
+    host.act("line", &["slow", "1mbit"]);
+    let begun = std::time::Instant::now();
+    assert_eq!(rig.open().await.out("echo here").await, "here");
+    // Three megabytes.
+    assert!(begun.elapsed() > std::time::Duration::from_secs(15), "{:?}", begun.elapsed());
+    host.act("line", &[]);
+}
+
+#[tokio::test]
+async fn a_host_that_can_not_hash_is_read_back() {
+    let Some(host) = OwnHost::start(&[]) else { return };
+    let rig = Rig::at(&host.address, "FARSHELL_TEST_SSH_USER").unwrap();
+    let dir = mounted(&host, "size=50m,mode=700", &rig.config.settings.user);
+    let rig = rig.with(|settings| settings.outpost_dir = Some(dir.clone()));
+    let hide = "for p in sha256sum shasum busybox openssl; do f=$(command -v $p) || continue; \
+                mount --bind /bin/false $(readlink -f $f); done";
+    host.act("exec", &["sh", "-c", hide]);
+    let env = rig.open().await;
+    assert_eq!(env.run("echo x | sha256sum").await.code(), 1);
+    assert_eq!(env.out(&format!("ls -A {dir}/outposts/*")).await, "farshell-outpost");
+}
