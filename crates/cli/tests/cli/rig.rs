@@ -154,8 +154,10 @@ impl Drop for World {
         assert_eq!((removed.code, stopped.code), (0, 0), "{removed:?} {stopped:?}");
         let left: Vec<_> = std::fs::read_dir(farshell.join("run"))
             .map(|entries| entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()))
-            // What a backend keeps for its containers is there once it has been used.
-            .map(|names| names.filter(|name| !name.starts_with('.') && name != "docker").collect())
+            // What a backend keeps for its containers or connections is there once it has been used.
+            .map(|names| {
+                names.filter(|name| !name.starts_with('.') && name != "docker" && name != "ssh").collect()
+            })
             .unwrap_or_default();
         assert!(left.is_empty(), "environments stay: {left:?}");
     }

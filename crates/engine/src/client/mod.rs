@@ -24,6 +24,9 @@ use std::time::Duration;
 
 pub use files::{Download, FileStream};
 
+/// How often somebody who went away while being greeted is looked for again, and the pause before that.
+const GREETINGS: u32 = 5;
+const BETWEEN_GREETINGS: Duration = Duration::from_millis(50);
 /// Pauses between attempts to connect again: about half a minute in all.
 const PAUSES: [Duration; 8] = [
     Duration::from_millis(0),
@@ -123,8 +126,19 @@ impl Outpost {
         if let Some(connection) = self.inner.working() {
             return Ok(connection);
         }
-        let stream = self.inner.place.connect().await?;
-        let connection = Arc::new(Connection::open(stream).await?);
+        let mut left = GREETINGS;
+        let connection = loop {
+            let stream = self.inner.place.connect().await?;
+            match Connection::open(stream).await {
+                Ok(connection) => break Arc::new(connection),
+                // Whoever was met there was on its way out, and nothing was asked of it: the next one may stay.
+                Err(error) if error.kind == Kind::Disconnected && left > 0 => {
+                    left -= 1;
+                    tokio::time::sleep(BETWEEN_GREETINGS).await;
+                }
+                Err(error) => return Err(error),
+            }
+        };
         *self.inner.current() = Some(Arc::clone(&connection));
         Ok(connection)
     }
