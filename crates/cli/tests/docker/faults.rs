@@ -50,7 +50,7 @@ fn a_container_that_was_removed_is_made_again() {
     docker.says("true");
     let first = docker.container();
     let background = docker.world().background(&[], "sleep 1000");
-    let error = meanwhile(&docker, |id| drop(docker.docker(&["rm", "-f", id])));
+    let error = meanwhile(&docker, |id| drop(docker.docker(&["rm", "-fv", id])));
     assert_eq!(error["kind"], "unknown_outcome", "{error}");
     assert!(error["message"].as_str().unwrap().contains("removed"), "{error}");
     let note = goes_on(&docker);

@@ -53,7 +53,7 @@ async fn a_removed_container_is_told_and_made_anew_with_its_files() {
     let Some(rig) = Rig::new() else { return };
     let env = rig.open().await;
     env.out("echo kept > /workspace/x").await;
-    rig.docker(&["rm", "-f", &env.id()]);
+    rig.docker(&["rm", "-fv", &env.id()]);
     let error = env.try_run("true").await.unwrap_err();
     assert!(matches!(error.kind, Kind::Unavailable | Kind::UnknownOutcome | Kind::NotStarted), "{error}");
     let error = env.try_run("true").await.unwrap_err();
