@@ -62,37 +62,7 @@ pub(crate) enum Manner {
 }
 
 impl Route {
-    pub(crate) fn get<I, O, F, Fut>(
-        at: (&'static str, &'static str),
-        summary: &'static str,
-        manner: Manner,
-        call: F,
-    ) -> Self
-    where
-        I: Input,
-        O: Serialize + JsonSchema + Send + 'static,
-        F: Fn(Arc<App>, I) -> Fut + Clone + Send + Sync + 'static,
-        Fut: Future<Output = Result<O, Refusal>> + Send + 'static,
-    {
-        Self::new(Method::GET, at, summary, manner, call)
-    }
-
-    pub(crate) fn post<I, O, F, Fut>(
-        at: (&'static str, &'static str),
-        summary: &'static str,
-        manner: Manner,
-        call: F,
-    ) -> Self
-    where
-        I: Input,
-        O: Serialize + JsonSchema + Send + 'static,
-        F: Fn(Arc<App>, I) -> Fut + Clone + Send + Sync + 'static,
-        Fut: Future<Output = Result<O, Refusal>> + Send + 'static,
-    {
-        Self::new(Method::POST, at, summary, manner, call)
-    }
-
-    fn new<I, O, F, Fut>(
+    pub(crate) fn new<I, O, F, Fut>(
         method: Method,
         (path, name): (&'static str, &'static str),
         summary: &'static str,

@@ -47,107 +47,141 @@ const PROCESS: &[Kind] = &[Kind::NotFound, Kind::UnknownOutcome];
 pub(crate) fn table() -> Vec<Route> {
     use Manner::{Finish, Poll};
     vec![
-        Route::get(("/v1/server", "server"), "What the server is, and what it has to do", Finish, server),
-        Route::post(
+        Route::new(
+            Method::GET,
+            ("/v1/server", "server"),
+            "What the server is, and what it has to do",
+            Finish,
+            server,
+        ),
+        Route::new(
+            Method::POST,
             ("/v1/server/stop", "stop_server"),
             "Stop the server; processes go on, and the next server finds them",
             Finish,
             stop,
         ),
-        Route::post(
+        Route::new(
+            Method::POST,
             ("/v1/run", "run"),
             "Run a command and wait for its end. It goes on if the caller goes away",
             Finish,
             run,
         )
         .errors(PLACE),
-        Route::post(("/v1/processes", "start_process"), "Start a background process", Finish, start)
-            .created()
-            .errors(PLACE),
-        Route::get(
+        Route::new(
+            Method::POST,
+            ("/v1/processes", "start_process"),
+            "Start a background process",
+            Finish,
+            start,
+        )
+        .created()
+        .errors(PLACE),
+        Route::new(
+            Method::GET,
             ("/v1/processes", "list_processes"),
             "The background processes that run, or all that are remembered",
             Finish,
             processes,
         ),
-        Route::get(("/v1/processes/{id}", "get_process"), "A process", Finish, process).errors(PROCESS),
-        Route::get(
+        Route::new(Method::GET, ("/v1/processes/{id}", "get_process"), "A process", Finish, process)
+            .errors(PROCESS),
+        Route::new(
+            Method::GET,
             ("/v1/processes/{id}/log", "read_log"),
             "A piece of a process's output, by offset or by line",
             Finish,
             log,
         )
         .errors(PROCESS),
-        Route::post(
+        Route::new(
+            Method::POST,
             ("/v1/processes/{id}/wait", "wait_process"),
             "Wait until a process has ended, but not longer than asked",
             Poll,
             wait,
         )
         .errors(PROCESS),
-        Route::post(
+        Route::new(
+            Method::POST,
             ("/v1/processes/{id}/stdin", "write_stdin"),
             "Send input to a process, or close its input. Answered when it is taken",
             Finish,
             stdin,
         )
         .errors(&[Kind::NotFound, Kind::Busy, Kind::UnknownOutcome]),
-        Route::post(
+        Route::new(
+            Method::POST,
             ("/v1/processes/{id}/kill", "kill_process"),
             "Kill a process with all that descends from it",
             Finish,
             kill,
         )
         .errors(PROCESS),
-        Route::post(
+        Route::new(
+            Method::POST,
             ("/v1/processes/{id}/signal", "signal_process"),
             "Send a signal to a process",
             Finish,
             signal,
         )
         .errors(PROCESS),
-        Route::post(
+        Route::new(
+            Method::POST,
             ("/v1/processes/{id}/resize", "resize_process"),
             "Change the size of a process's terminal",
             Finish,
             resize,
         )
         .errors(PROCESS),
-        Route::get(
+        Route::new(
+            Method::GET,
             ("/v1/processes/{id}/screen", "read_screen"),
             "What a person would see on a process's terminal now",
             Finish,
             screen,
         )
         .errors(PROCESS),
-        Route::get(("/v1/environments", "list_environments"), "All environments", Finish, environments),
-        Route::get(
+        Route::new(
+            Method::GET,
+            ("/v1/environments", "list_environments"),
+            "All environments",
+            Finish,
+            environments,
+        ),
+        Route::new(
+            Method::GET,
             ("/v1/environments/{key}", "get_environment"),
             "An environment, by its key (the slash in it may stand as it is) or by a task's name",
             Finish,
             environment,
         )
         .errors(&[Kind::NotFound]),
-        Route::post(
+        Route::new(
+            Method::POST,
             ("/v1/environments/remove", "remove_environments"),
             "Remove environments, or put them away. The answer says for each that stays why",
             Finish,
             remove,
         )
         .errors(&[Kind::NotFound]),
-        Route::post(
+        Route::new(
+            Method::POST,
             ("/v1/gc", "gc"),
             "Find, and if asked remove, what no record claims and records of what is gone",
             Finish,
             gc,
         ),
-        Route::get(
+        Route::new(
+            Method::GET,
             ("/v1/events", "list_events"),
             "What happened; waits for the first event if asked to",
             Poll,
             events,
         ),
-        Route::post(
+        Route::new(
+            Method::POST,
             ("/v1/events/ack", "ack_events"),
             "Say that a consumer has seen all events up to a number",
             Finish,
