@@ -2,7 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that can't set up its world fails by saying so")]
 
 use farshell_api::process::{Process, ProcessState};
-use farshell_api::run::{LogInfo, Place, StartRequest};
+use farshell_api::run::StartRequest;
 use farshell_api::stream::{AttachTo, ClientMessage, Open, ServerMessage};
 use farshell_api::{API_VERSION, ApiError, VERSION_HEADER};
 use farshell_client::home::Files;
@@ -110,36 +110,11 @@ fn process() -> Process {
     Process {
         id: "proc_1".into(),
         task: "default".into(),
-        session: None,
         environment: "local/default".into(),
         backend: "local".into(),
-        place: Place::default(),
         command: "true".into(),
-        background: false,
-        pty: false,
         state: ProcessState::Running,
-        pid: None,
-        exit_code: None,
-        signal: None,
-        signal_name: None,
-        timed_out: false,
-        workdir_failed: false,
-        killed: 0,
-        survivors: 0,
-        started_at: None,
-        ended_at: None,
-        duration_ms: 0,
-        cwd: None,
-        stdout_bytes: 0,
-        stderr_bytes: 0,
-        shell_restarted: false,
-        state_lost: false,
-        output_open: false,
-        log: LogInfo::default(),
-        waiting_for: None,
-        notify_on_complete: false,
-        watch_patterns: Vec::new(),
-        note: None,
+        ..Process::default()
     }
 }
 
