@@ -24,6 +24,7 @@
 //! | `ending`, `reaper`, `removal`, `gc` | when does that end? |
 //! | `foreground`, `promotion`, `background`, `watching`, `watch` | what runs? |
 //! | `processes`, `logs`, `screen`, `streams` | how is it seen and steered? |
+//! | `files` | what is in the place? |
 //! | `recovery`, `events` | what was, and what happened? |
 //! | `result`, `signals`, `alive`, `tasks` | tools |
 
@@ -32,6 +33,7 @@ mod background;
 mod ending;
 mod environments;
 mod events;
+mod files;
 mod foreground;
 mod gc;
 mod logs;
@@ -67,7 +69,7 @@ use farshell_api::process::{
     KillRequest, KillResult, LogPiece, LogQuery, Process, ProcessQuery, Screen, SignalRequest, StdinRequest,
     StdinResult, WaitRequest,
 };
-use farshell_api::run::{RunRequest, RunResult, Size, StartRequest};
+use farshell_api::run::{RunRequest, RunResult, Size, StartRequest, Target};
 use farshell_api::server::Counts;
 use farshell_api::stream::Open;
 use farshell_api::{ApiError, Millis};
@@ -88,6 +90,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use streams::Work;
 use tokio::sync::watch as signal;
 
+pub use files::Files;
 pub use result::run_result;
 
 /// The backends of this build.
@@ -326,6 +329,17 @@ impl Keeper {
     pub async fn stream(&self, open: Open, progress: &(dyn Fn(&News) + Send + Sync)) -> Result<Stream> {
         let _call = self.inner.common.alive.token();
         self.inner.stream(open, progress).await
+    }
+
+    /// The files of an environment, which is made if it is not there. `progress` is told what takes long.
+    pub async fn files(
+        &self,
+        target: &Target,
+        session: &str,
+        progress: &(dyn Fn(&News) + Send + Sync),
+    ) -> Result<Files> {
+        let _call = self.inner.common.alive.token();
+        self.inner.files(target, session, progress).await
     }
 
     pub async fn process(&self, id: &str) -> Result<Process> {

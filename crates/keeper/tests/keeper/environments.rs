@@ -219,3 +219,25 @@ async fn events_tell_of_the_server_too() {
     assert_eq!(keeper.warnings(), Vec::<String>::new());
     rig.end(keeper).await;
 }
+
+#[tokio::test]
+async fn files_are_those_of_the_session_and_keep_their_environment() {
+    let rig = Rig::new();
+    let keeper = rig.open().await;
+    let (target, quiet) = (rig.target("default"), |_: &farshell_engine::backend::News| {});
+    // The first to come makes the environment and the session.
+    let files = keeper.files(&target, "default", &quiet).await.unwrap();
+    assert_eq!((files.backend(), files.environment()), ("local", "local/default"));
+    rig.says(&keeper, "mkdir sub; cd sub; printf inside > file").await;
+    let read = files.outpost().read_file(Some(files.session()), b"file", 0, None).await;
+    assert_eq!(read.unwrap().next().await.unwrap().unwrap(), b"inside");
+    assert_eq!(keeper.environment("default").await.unwrap().foreground, 1, "it is in use");
+    let busy = keeper.remove(farshell_api::environment::RemoveRequest {
+        names: vec!["default".into()],
+        ..Default::default()
+    });
+    assert_eq!(busy.await.unwrap().failed.len(), 1, "it can't be taken away");
+    drop(files);
+    assert_eq!(keeper.environment("default").await.unwrap().foreground, 0);
+    rig.end(keeper).await;
+}
