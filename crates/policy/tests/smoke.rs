@@ -1,0 +1,170 @@
+//! A few seconds of what the fuzz targets do for hours, always with the same pseudo-random input, and texts that
+//! are made to take long.
+
+#[expect(unreachable_pub, reason = "it is the library of the fuzz targets")]
+#[path = "../fuzz/src/lib.rs"]
+mod fuzz;
+
+use farshell_policy::{BackendKind, Context, Level, MAX_TEXT, Redactor, analyse};
+use std::time::{Duration, Instant};
+
+/// A slow machine does fewer rounds.
+const AT_MOST: Duration = Duration::from_secs(5);
+/// What one command may take, in a debug build on a busy machine. In a release build it is some milliseconds.
+const BOUND: Duration = Duration::from_secs(8);
+
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        (self.next() % limit.max(1) as u64) as usize
+    }
+}
+
+#[test]
+fn commands() {
+    let unquoted = |line: &str| line.trim_matches('"').replace("\\x0A", "\n").replace("\\\\", "\\");
+    let dictionary: Vec<String> = include_str!("../fuzz/commands.dict").lines().map(unquoted).collect();
+    let corpus: Vec<&str> = include_str!("corpus/commands.txt").lines().collect();
+    let start = Instant::now();
+    for seed in 0..3000 {
+        let mut random = Random(seed);
+        let mut text = corpus[random.below(corpus.len())].replace('⏎', "\n");
+        for _ in 0..random.below(8) {
+            let mut at = random.below(text.len() + 1);
+            while !text.is_char_boundary(at) {
+                at -= 1;
+            }
+            match random.below(4) {
+                0 if at < text.len() => drop(text.remove(at)),
+                1 => text.insert(at, char::from((random.next() % 128) as u8)),
+                _ => text.insert_str(at, &dictionary[random.below(dictionary.len())]),
+            }
+        }
+        fuzz::commands(text.as_bytes());
+        let noise: Vec<u8> = (0..random.below(60)).map(|_| random.next() as u8).collect();
+        fuzz::commands(&noise);
+        if start.elapsed() > AT_MOST {
+            break;
+        }
+    }
+}
+
+#[test]
+fn redaction() {
+    let pieces = [
+        "Tr0ub4dor&3-horse",
+        "correct horse battery staple",
+        "sk-",
+        "ghp_",
+        "a1B2c3D4e5F6g7H8i9J0",
+        "\n",
+        " ",
+        "-----BEGIN ",
+        "PRIVATE KEY",
+        "-----",
+        "-----END ",
+        "://u:",
+        "@h",
+        "Authorization: Bearer ",
+        "«redacted:x»",
+        "é",
+        "eyJ",
+        ".",
+    ];
+    let start = Instant::now();
+    for seed in 0..3000 {
+        let mut random = Random(seed);
+        let mut data = vec![random.next() as u8];
+        for _ in 0..random.below(40) {
+            data.extend_from_slice(pieces[random.below(pieces.len())].as_bytes());
+        }
+        fuzz::redaction(&data);
+        if start.elapsed() > AT_MOST {
+            break;
+        }
+    }
+}
+
+/// Neither deep nor long text takes long or overflows the stack.
+#[test]
+fn hostile_texts_are_bounded() {
+    let context = Context::new(BackendKind::Local).with_cwd("/home/dev/project").with_home("/home/dev");
+    let repeated: Vec<(&str, &str, &str)> = vec![
+        ("$(", "echo", ")"),
+        ("echo $(", "x", ")"),
+        ("echo $(", "", ""),
+        ("\"$(", "x", ")\""),
+        ("( ", "x", " )"),
+        ("((", "x", "))"),
+        ("( ", "", ""),
+        ("$((", "", ""),
+        ("{ ", "x", "; }"),
+        ("if ", "x", "; then y; fi"),
+        ("case x in a) ", "y", ";; esac"),
+        ("case x in a) ", "", ""),
+        ("${a:-", "x", "}"),
+        ("`", "", ""),
+        ("a;", "", ""),
+        ("a|", "a", ""),
+        ("a && ", "a", ""),
+        ("a || ", "a", ""),
+        ("a ", "", ""),
+        ("<<A ", "\n", ""),
+        ("cat <<A\n$(", "", ""),
+        ("f() { ", "x", "; }"),
+        ("[[ ( ", "a", " ) ]]"),
+        ("! ", "a", ""),
+        ("time ", "a", ""),
+        ("{a,", "b", "}"),
+        ("{a,b}", "", ""),
+        ("x=$x$x;", "$x", ""),
+        ("x=a$x; ", "$x", ""),
+        ("a[$(", "x", ")]=1"),
+        ("sudo ", "rm -rf /", ""),
+        ("eval ", "rm -rf /", ""),
+        ("env -S '", "x", "'"),
+        ("f() { f; f; }; f; ", "", ""),
+        ("for i in 1 2; do ", "x", "; done"),
+        ("a=1 ", "b", ""),
+        ("~", "", ""),
+        ("*", "", ""),
+        ("[", "", ""),
+        ("\\\n", "a", ""),
+        ("<(", "x", ")"),
+        ("find . -exec ", "x", " ;"),
+        ("xargs ", "x", ""),
+        ("python -c \"'a", "", "'\""),
+        ("$'\\x72", "", ""),
+    ];
+    for (open, middle, close) in repeated {
+        for count in [10, 60, 1000, 20_000] {
+            let text = format!("{}{middle}{}", open.repeat(count), close.repeat(count));
+            let start = Instant::now();
+            analyse(&text, &context);
+            assert!(start.elapsed() < BOUND, "{count} times {open:?}: {:?}", start.elapsed());
+        }
+    }
+    let long = "a".repeat(MAX_TEXT + 1);
+    assert_eq!(analyse(&long, &context).verdict.level, Level::Forbidden);
+}
+
+/// The time of redaction grows with the text and no faster.
+#[test]
+fn redaction_is_linear() {
+    let redactor = Redactor::new([("A", "aaaaaaaaab")]);
+    for text in ["a", "sk-a", "eyJaaaaaaaaaaa.", "://a:", "-----BEGIN ", "Authorization: Bearer ", "x "] {
+        let text = text.repeat(300_000 / text.len());
+        let start = Instant::now();
+        redactor.redact(&text);
+        assert!(start.elapsed() < BOUND, "{:?}: {:?}", &text[..10], start.elapsed());
+    }
+}
