@@ -1,7 +1,7 @@
 //! Finding the daemon of a directory, starting it if there is none, and the bridge to it.
 
 use crate::daemon::{Daemon, Door, MESSAGES, Refusal, private_dir};
-use crate::procs::own_environment;
+use crate::spawn::own_environment;
 use crate::sys::{self, Spawn, Stdio};
 use std::ffi::CString;
 use std::fs::File;

@@ -1,6 +1,7 @@
 //! One session as the outpost keeps it.
 
 use crate::shell::NamedPipe;
+use crate::spawn::is_variable_name;
 use crate::words::quote;
 use farshell_protocol::SessionName;
 use farshell_protocol::process::Start;
@@ -178,6 +179,55 @@ pub(crate) fn exported_names(state: &[u8]) -> HashSet<Vec<u8>> {
         }
     }
     names
+}
+
+/// What a session's first shell sources: nothing but variables.
+pub(crate) fn first_state(vars: &[(Vec<u8>, Vec<u8>)], bash: bool) -> Vec<u8> {
+    let mut state = Vec::new();
+    for (name, value) in vars {
+        if is_variable_name(name) {
+            // The shell keeps these itself.
+            if [&b"_"[..], b"SHLVL", b"PWD", b"OLDPWD"].contains(&name.as_slice()) {
+                continue;
+            }
+            state.extend_from_slice(b"export ");
+            state.extend_from_slice(name);
+            state.push(b'=');
+            quote(&mut state, value);
+            state.push(b'\n');
+        } else if let (true, Some(name)) = (bash, exported_function(name)) {
+            state.extend_from_slice(name);
+            state.push(b' ');
+            state.extend_from_slice(value);
+            state.extend_from_slice(b"\nexport -f ");
+            state.extend_from_slice(name);
+            state.push(b'\n');
+        }
+    }
+    state
+}
+
+/// bash passes functions to its children as variables with such names.
+fn exported_function(name: &[u8]) -> Option<&[u8]> {
+    let name = name.strip_prefix(b"BASH_FUNC_")?.strip_suffix(b"%%")?;
+    is_variable_name(name).then_some(name)
+}
+
+/// What each shell of a one-shot session sources: functions and aliases of the init files, and the exported
+/// variables as the last command left them.
+pub(crate) fn one_shot_state(session: &Session) -> Vec<u8> {
+    if session.baseline.is_empty() || session.baseline == session.state {
+        return session.state.clone();
+    }
+    let mut state = session.baseline.clone();
+    let now = exported_names(&session.state);
+    for name in exported_names(&session.baseline).difference(&now) {
+        state.extend_from_slice(b"unset ");
+        state.extend_from_slice(name);
+        state.push(b'\n');
+    }
+    state.extend_from_slice(&session.state);
+    state
 }
 
 #[cfg(test)]
