@@ -5,8 +5,8 @@
 //! | `daemon.rs` | the loop, the lease, the end |
 //! | `conns.rs` | connections: bytes in, frames out, who may send next |
 //! | `requests.rs` | what each request means |
-//! | `procs.rs` | the life of a process |
-//! | `sessions.rs` | the life of a session and its shell |
+//! | `spawn.rs`, `output.rs`, `procs.rs` | the life of a process: its beginning, what it says, its end |
+//! | `sessions.rs`, `shells.rs` | the life of a session and its shells |
 //! | `filecalls.rs` | file requests, on threads of their own |
 
 use crate::conns::Conn;
