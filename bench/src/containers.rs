@@ -103,7 +103,7 @@ impl Containers {
     pub(crate) fn fleet<'a>(&'a self, bench: &mut Bench<'a>, runtime: &'a Runtime, count: usize) {
         let name = format!("docker: {} commands in {count} containers", count * EACH);
         bench
-            .group(Weight::Heavy, vec![Metric::time(name)])
+            .group(Weight::Heavy, vec![Metric::per_second(name, (count * EACH) as u64)])
             .case(
                 Column::Limit,
                 on(runtime, async move || {

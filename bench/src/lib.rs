@@ -3,6 +3,7 @@
 //! - [`stats`] takes one sample of every case in each round and says what came out. It knows no case.
 //! - [`limits`] is the least that each thing costs: a bare bash, a bare pipe, a bare fork.
 //! - [`ours`] and [`program`] are Farshell as a library and as a program, [`hermes`] is a peer.
+//! - [`tools`] are the agent's tools, beside the API below them and beside ripgrep.
 //! - [`docker`] is Farshell in containers, [`engine_api`] is what the engine itself costs there.
 //!
 //! What counts is the ratio of two columns of one run. Absolute times belong to the machine and its load.
@@ -14,3 +15,4 @@ pub mod limits;
 pub mod ours;
 pub mod program;
 pub mod stats;
+pub mod tools;

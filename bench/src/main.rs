@@ -85,6 +85,9 @@ fn main() -> Result<(), Box<dyn Error>> {
             .case(Column::Limit, on(&runtime, async || Ok(vec![live.run("true").await?])))
             .case(Column::Ours, on(&runtime, async || Ok(vec![api.run("true").await?])));
     }
+    if let Some(api) = &api {
+        farshell_bench::tools::rows(&mut bench, &runtime, api);
+    }
     processes(&mut bench, &runtime, args.processes, &live);
     output(&mut bench, &runtime, args.bytes, &live);
     if let Some(containers) = &containers {

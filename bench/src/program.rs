@@ -1,6 +1,7 @@
 //! The whole program, with a home of its own: `farshell run` as a process, and the API of its server.
 
-use farshell_api::run::{RunRequest, StartRequest};
+use farshell_api::run::{RunRequest, StartRequest, Target, default_session};
+use farshell_api::tool::ToolCall;
 use farshell_client::Client;
 use std::error::Error;
 use std::path::PathBuf;
@@ -75,6 +76,21 @@ impl Api {
         let result = self.0.run(&request).await.map_err(|e| e.message)?;
         let took = start.elapsed();
         if result.exit_code == 0 { Ok(took) } else { Err(format!("{command}: {}", result.exit_code).into()) }
+    }
+}
+
+impl Api {
+    /// One call of a tool from request to result.
+    ///
+    /// # Errors
+    /// It could not do what was asked.
+    pub async fn tool(&self, name: &str, arguments: serde_json::Value) -> Result<Duration> {
+        let arguments = arguments.as_object().cloned().unwrap_or_default();
+        let call = ToolCall { arguments, target: Target::default(), session: default_session() };
+        let start = Instant::now();
+        let answer = self.0.tool(name, &call).await.map_err(|e| e.message)?;
+        let took = start.elapsed();
+        if answer.failed { Err(format!("{name}: {:?}", answer.result).into()) } else { Ok(took) }
     }
 }
 

@@ -42,17 +42,24 @@ pub struct Metric {
     pub name: String,
     /// Bytes that a sample moves: shown as a rate too.
     pub bytes: Option<u64>,
+    /// Commands that a sample runs: the same.
+    pub commands: Option<u64>,
 }
 
 impl Metric {
     #[must_use]
     pub fn time(name: impl Into<String>) -> Self {
-        Self { name: name.into(), bytes: None }
+        Self { name: name.into(), bytes: None, commands: None }
     }
 
     #[must_use]
     pub fn rate(name: impl Into<String>, bytes: u64) -> Self {
-        Self { name: name.into(), bytes: Some(bytes) }
+        Self { bytes: Some(bytes), ..Self::time(name) }
+    }
+
+    #[must_use]
+    pub fn per_second(name: impl Into<String>, commands: u64) -> Self {
+        Self { commands: Some(commands), ..Self::time(name) }
     }
 }
 
@@ -281,6 +288,9 @@ impl Report {
             if let Some(bytes) = row.metric.bytes {
                 out["bytes"] = bytes.into();
             }
+            if let Some(commands) = row.metric.commands {
+                out["commands"] = commands.into();
+            }
             for (column, summary) in &row.columns {
                 out[column.name()] = json!({
                     "n": summary.n,
@@ -305,11 +315,12 @@ fn nanos(duration: Duration) -> u64 {
 }
 
 fn middle(metric: &Metric, median: Duration) -> String {
-    match metric.bytes {
-        Some(bytes) if !median.is_zero() => {
-            format!("{} ({:.2} GB/s)", duration(median), bytes as f64 / median.as_secs_f64() / 1e9)
-        }
-        _ => duration(median),
+    let per_second = |amount: u64| amount as f64 / median.as_secs_f64();
+    match (metric.bytes, metric.commands) {
+        _ if median.is_zero() => duration(median),
+        (Some(bytes), _) => format!("{} ({:.2} GB/s)", duration(median), per_second(bytes) / 1e9),
+        (None, Some(commands)) => format!("{} ({:.0}/s)", duration(median), per_second(commands)),
+        (None, None) => duration(median),
     }
 }
 
@@ -373,6 +384,14 @@ mod tests {
         );
         let many: Vec<u64> = (1..=200).collect();
         assert_eq!(Summary::of(micros(&many)).unwrap().p99, micros(&[198])[0]);
+    }
+
+    #[test]
+    fn what_a_sample_does_is_shown_by_the_second() {
+        let shown = |metric: Metric| middle(&metric, Duration::from_millis(500));
+        assert_eq!(shown(Metric::time("x")), "500 ms");
+        assert_eq!(shown(Metric::rate("x", 1_000_000_000)), "500 ms (2.00 GB/s)");
+        assert_eq!(shown(Metric::per_second("x", 1500)), "500 ms (3000/s)");
     }
 
     #[test]

@@ -1,17 +1,18 @@
 # shellcheck shell=bash
 # Part docker: the Docker backend on real engines.
 #
-# Its own tests, then the conformance suite on a Debian image, on an image with nothing but busybox, on the same engine
-# by TCP as if it were on another machine, and on podman.
+# Its own tests, as root and as an ordinary user who may use the engine, then the conformance suite on a Debian image, on
+# an image with nothing but busybox, on the same engine by TCP as if it were on another machine, and on podman.
 
 # Most of a case's time on a container is the engine's, or is slept away, so more of them run at once than there are
 # processors.
 readonly AT_ONCE=6
 
 part_docker() {
-    need_rust && bring_up docker && bring_up podman || return 1
+    need_rust && bring_up docker && bring_up podman && bring_up registry && bring_up ssh || return 1
     local suite bad=0 round subject
     step "tests with an engine" docker_tests || bad=1
+    step "tests with an engine as an ordinary user" docker_tests_as_user || bad=1
     suite=$(build_suite) || return 1
     for ((round = 1; round <= REPEAT; round++)); do
         for subject in docker docker-busybox docker-tcp podman; do
@@ -22,13 +23,23 @@ part_docker() {
     return "$bad"
 }
 
-# The test programs called docker, of all crates.
+# The test programs called docker, of all crates. Each may have engines of its own, so fewer run at once.
 docker_tests() {
     if cargo nextest --version >/dev/null 2>&1; then
-        cargo nextest run --workspace --locked --no-fail-fast -E 'binary(docker)'
+        cargo nextest run --workspace --locked --no-fail-fast --test-threads 4 -E 'binary(docker)'
     else
         cargo test --workspace --locked --no-fail-fast --test docker
     fi
+}
+
+# What depends on who one is: files, users, and the rights to the engine.
+docker_tests_as_user() {
+    local tests name variables=()
+    tests=$(build_tests farshell-docker docker) && ordinary_user && usermod -aG docker "$USER_NAME" || return 1
+    for name in $(compgen -e FARSHELL_TEST_); do
+        variables+=("$name=${!name}")
+    done
+    as_ordinary_user "${variables[@]}" "$tests" --test-threads "$AT_ONCE" life:: files:: hardening:: hostile:: limits:: faults:: engines::
 }
 
 # Fails if tests left containers, or volumes of containers, behind.

@@ -11,22 +11,27 @@ part_local() {
     for ((round = 1; round <= REPEAT; round++)); do
         step "conformance on local as $(id -un), round $round of $REPEAT" run_suite local "$suite" || bad=1
         is_root || continue
-        step "conformance on local as an ordinary user, round $round of $REPEAT" as_ordinary_user "$suite" || bad=1
+        step "conformance on local as an ordinary user, round $round of $REPEAT" as_ordinary_user FARSHELL_CONFORMANCE=local "$suite" || bad=1
     done
     return "$bad"
 }
 
 # Builds the suite and prints the path of its program.
 build_suite() {
-    local messages=$RUN/logs/build-suite.json suite
-    say "building the conformance suite" >&2
-    cargo test -p farshell-conformance --test conformance --no-run --locked --message-format=json-render-diagnostics >"$messages" || return 1
-    suite=$(sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' "$messages" | tail -n 1)
-    if [[ ! -x $suite ]]; then
-        warn "cargo did not say where the conformance suite is"
+    build_tests farshell-conformance conformance
+}
+
+# build_tests CRATE NAME: builds a test program and prints its path.
+build_tests() {
+    local messages=$RUN/logs/build-$1-$2.json program
+    say "building the tests $2 of $1" >&2
+    cargo test -p "$1" --test "$2" --no-run --locked --message-format=json-render-diagnostics >"$messages" || return 1
+    program=$(sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' "$messages" | tail -n 1)
+    if [[ ! -x $program ]]; then
+        warn "cargo did not say where the tests are"
         return 1
     fi
-    printf '%s\n' "$suite"
+    printf '%s\n' "$program"
 }
 
 # run_suite BACKEND PROGRAM [OPTION…]: the suite on one backend.
@@ -36,18 +41,22 @@ run_suite() {
     FARSHELL_CONFORMANCE=$backend "$@" </dev/null
 }
 
-# as_ordinary_user PROGRAM: the suite as a user made for it, with a home of its own and a copy that it may run.
+# as_ordinary_user [NAME=VALUE…] PROGRAM [ARGUMENT…]: a copy of a program as a user made for it, with a home of its own
+# and nothing of root's environment but what a login would give.
 as_ordinary_user() {
     ordinary_user || return 1
-    local home=$RUN/user
-    install -m 755 "$1" "$RUN/conformance" || return 1
+    local home=$RUN/user variables=()
+    while [[ $1 == *=* ]]; do
+        variables+=("$1")
+        shift
+    done
+    install -m 755 "$1" "$RUN/program" || return 1
+    shift
     (
         cd "$home" || exit 1
-        # Nothing of root's environment but what a login would give.
-        exec env -i CI="${CI-}" FARSHELL_CONFORMANCE=local HOME="$home" TMPDIR="$home/tmp" USER="$USER_NAME" LOGNAME="$USER_NAME" \
-            SHELL=/bin/bash LANG="${LANG:-C.UTF-8}" PATH=/usr/local/bin:/usr/bin:/bin \
-            setpriv --reuid "$USER_NAME" --regid "$USER_NAME" --init-groups --inh-caps=-all \
-            "$RUN/conformance" </dev/null
+        exec env -i CI="${CI-}" HOME="$home" TMPDIR="$home/tmp" USER="$USER_NAME" LOGNAME="$USER_NAME" SHELL=/bin/bash \
+            LANG="${LANG:-C.UTF-8}" PATH=/usr/local/bin:/usr/bin:/bin ${variables[@]+"${variables[@]}"} \
+            setpriv --reuid "$USER_NAME" --regid "$USER_NAME" --init-groups --inh-caps=-all "$RUN/program" "$@" </dev/null
     )
 }
 

@@ -21,6 +21,7 @@ docker_up() {
     export FARSHELL_TEST_IMAGE_USER=farshell-test/debian-user:1
     export FARSHELL_TEST_BUSYBOX=farshell-test/busybox:1
     export FARSHELL_TEST_BUSYBOX_USER=farshell-test/busybox-user:1
+    export FARSHELL_TEST_BUSYBOX_VOLUME=farshell-test/busybox-volume:1
     export FARSHELL_TEST_BUSYBOX_INIT=farshell-test/busybox-init:1
     export FARSHELL_TEST_BUSYBOX_TAR=$BUSYBOX_TAR
 }

@@ -76,6 +76,7 @@ load_images() {
     "$@" import --change 'CMD ["bash"]' "$DEBIAN_TAR" farshell-test/debian:1 &&
         "$@" import --change 'CMD ["sh"]' "$BUSYBOX_TAR" farshell-test/busybox:1 &&
         "$@" import --change 'USER 1000' --change 'CMD ["sh"]' "$BUSYBOX_TAR" farshell-test/busybox-user:1 &&
+        "$@" import --change 'VOLUME ["/data", "/home"]' "$BUSYBOX_TAR" farshell-test/busybox-volume:1 &&
         "$@" import --change 'ENTRYPOINT ["/init"]' "$BUSYBOX_TAR" farshell-test/busybox-init:1 &&
         "$@" create --name image-source farshell-test/debian:1 true &&
         "$@" commit --change 'USER 1000:1000' --change 'WORKDIR /var' image-source farshell-test/debian-user:1 &&

@@ -16,7 +16,7 @@ use farshell_engine::backend::{
     Backend, BoxFuture, Capabilities, Finding, Found, News, Place, Progress, Spec, Support,
 };
 use farshell_engine::{Error, Kind, Result};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::OnceCell;
@@ -161,7 +161,7 @@ impl<'a> Maker<'a> {
         let image = &self.config.settings.image;
         self.image = self.engine.image(image).await?;
         if self.image.is_none() {
-            pull::pull(self.engine, self.config, self.extra.platform.as_deref(), progress).await?;
+            self.pull(progress).await?;
         }
         progress.say(&News { message: format!("making a container from {image}"), part: None });
         let mut way = if self.engine.shares_files() { Way::Shared } else { Way::Uploaded };
@@ -181,6 +181,8 @@ impl<'a> Maker<'a> {
                 }
                 Way::Uploaded => None,
             };
+            let volumes = self.image.as_ref().and_then(|image| image.config.as_ref()?.volumes.as_ref());
+            let volumes: Vec<String> = volumes.into_iter().flat_map(BTreeMap::keys).cloned().collect();
             let plan = Plan {
                 config: self.config,
                 spec: self.spec,
@@ -189,13 +191,18 @@ impl<'a> Maker<'a> {
                 way,
                 arch: &arch,
                 program: program.as_deref(),
+                volumes: &volumes,
                 disk,
             };
             let options = CreateContainerOptions {
                 name: Some(self.layout.name.clone()),
                 platform: self.extra.platform.clone().unwrap_or_default(),
             };
-            let error = match self.engine.api.create_container(Some(options), plan.body()?).await {
+            let body = plan.body()?;
+            let making = survey::MAKING.read().await;
+            let made = self.engine.api.create_container(Some(options), body).await;
+            drop(making);
+            let error = match made {
                 Ok(made) => {
                     if let Some(message) = no_disk {
                         let mut known = NO_DISK_LIMIT.lock().unwrap_or_else(PoisonError::into_inner);
@@ -218,7 +225,7 @@ impl<'a> Maker<'a> {
                 way = Way::Uploaded;
             } else if status == 404 && message.to_lowercase().contains("image") && !pulled {
                 pulled = true;
-                pull::pull(self.engine, self.config, self.extra.platform.as_deref(), progress).await?;
+                self.pull(progress).await?;
             } else if disk && status != 0 {
                 // Whatever it is: without this it either works, or says what it is.
                 disk = false;
@@ -227,6 +234,12 @@ impl<'a> Maker<'a> {
                 return Err(self.engine.explain(format!("making container {}", self.layout.name), error));
             }
         }
+    }
+
+    async fn pull(&mut self, progress: &dyn Progress) -> Result<()> {
+        pull::pull(self.engine, self.config, self.extra.platform.as_deref(), progress).await?;
+        self.image = self.engine.image(&self.config.settings.image).await?;
+        Ok(())
     }
 
     async fn arch(&self, way: Way) -> Result<String> {
@@ -378,6 +391,9 @@ impl Backend for Docker {
             let engine = self.engine().await?;
             // Looked at again: an id that was made up must not cost anybody a container.
             let owner = layout::owner(&self.config, &engine.endpoint);
+            if let Some(volume) = found.id.strip_prefix(survey::VOLUME) {
+                return survey::remove_volume(&engine, &owner, volume).await;
+            }
             match engine.container(&found.id).await? {
                 None => {}
                 Some(container) if container.label(layout::OWNER) == Some(owner.as_str()) => {

@@ -39,6 +39,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) arch: &'a str,
     /// The directory with the outpost on this machine, if it is shared.
     pub(crate) program: Option<&'a Path>,
+    /// Where the image wants volumes.
+    pub(crate) volumes: &'a [String],
     /// Ask for a limit of the container's own files.
     pub(crate) disk: bool,
 }
@@ -192,28 +194,42 @@ impl Plan<'_> {
             self.kept(HOME, &self.layout.kept_home(), &mut mounts, &mut tmpfs);
         }
         mounts.extend(self.credentials()?);
+        for target in self.volumes.iter().filter_map(|path| normal(path).ok()) {
+            let is_mounted = |mount: &Mount| mount.target.as_deref().map(Path::new) == Some(&target);
+            let taken = taken.contains(&target)
+                || mounts.iter().any(is_mounted)
+                || tmpfs.keys().any(|path| Path::new(path) == target);
+            if !taken && !target.starts_with(ROOT) {
+                mounts.push(self.volume(target.to_string_lossy().into_owned()));
+            }
+        }
         Ok(Files { mounts, binds, tmpfs })
     }
 
-    /// The outpost, its socket and its data.
-    fn own_mounts(&self) -> Vec<Mount> {
+    /// A volume that lasts as long as the container. The engine would make those that the image wants of its own
+    /// accord, but nobody could tell whose they are when somebody removes the container and not its volumes.
+    fn volume(&self, target: String) -> Mount {
         let labels = HashMap::from([
             (layout::OWNER.to_owned(), self.layout.owner.clone()),
             (layout::TASK.to_owned(), self.spec.task.as_str().to_owned()),
         ]);
-        let volume = |target: String| Mount {
+        Mount {
             target: Some(target),
             typ: Some(MountType::VOLUME),
-            volume_options: Some(MountVolumeOptions { labels: Some(labels.clone()), ..Default::default() }),
+            volume_options: Some(MountVolumeOptions { labels: Some(labels), ..Default::default() }),
             ..Mount::default()
-        };
+        }
+    }
+
+    /// The outpost, its socket and its data.
+    fn own_mounts(&self) -> Vec<Mount> {
         match (self.way, self.program) {
             (Way::Shared, Some(program)) => vec![
                 bind(program, format!("{ROOT}/b"), true),
                 bind(&self.layout.socket_dir(), format!("{ROOT}/s"), false),
-                volume(format!("{ROOT}/d")),
+                self.volume(format!("{ROOT}/d")),
             ],
-            _ => vec![volume(ROOT.into())],
+            _ => vec![self.volume(ROOT.into())],
         }
     }
 

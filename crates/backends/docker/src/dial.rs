@@ -9,19 +9,52 @@ use http_body_util::{Either, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::header::{HOST, HeaderValue};
-use hyper::{Request, Response};
+use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
+use rustix::net::sockopt;
 use std::collections::BTreeMap;
 use std::io;
 use std::pin::Pin;
 use std::process::Stdio;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::task::JoinHandle;
+
+/// The newest version that is asked for, which is what the types are made for.
+const NEWEST: Version = Version { major: 1, minor: 53 };
+
+/// A version of the Engine API.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Version {
+    pub(crate) major: usize,
+    pub(crate) minor: usize,
+}
+
+impl Version {
+    fn parse(text: &str) -> Option<Self> {
+        let (major, minor) = text.split_once('.')?;
+        Some(Self { major: major.parse().ok()?, minor: minor.parse().ok()? })
+    }
+}
+
+impl std::fmt::Display for Version {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
+    }
+}
+
+/// A path without the version that whoever made it may have put in front.
+fn without_version(path: &str) -> &str {
+    let rest = path.strip_prefix("/v").and_then(|rest| rest.find('/').map(|end| rest.split_at(end)));
+    match rest {
+        Some((version, rest)) if Version::parse(version).is_some() => rest,
+        _ => path,
+    }
+}
 
 /// What bollard's requests carry.
 pub(crate) type Body =
@@ -33,6 +66,8 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
 /// How long a connection may take to come about. An engine on another continent answers in less.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a line may be silent before it is asked for a sign of life.
+const ALIVE: Duration = Duration::from_secs(8);
 /// Connections that are kept for the next request.
 const IDLE: usize = 4;
 /// How much of what ssh complains about is kept.
@@ -55,38 +90,63 @@ impl std::error::Error for NoConnection {}
 pub(crate) struct Transport {
     endpoint: Endpoint,
     environment: BTreeMap<String, String>,
-    /// What paths begin with once a version is agreed upon: `/v1.41`.
-    prefix: OnceLock<String>,
+    /// What is agreed upon with the engine, once it is.
+    version: Mutex<Option<Version>>,
     /// Connections without a request at the moment.
     idle: Mutex<Vec<SendRequest<Body>>>,
 }
 
 impl Transport {
     pub(crate) fn new(endpoint: Endpoint, environment: BTreeMap<String, String>) -> Self {
-        Self { endpoint, environment, prefix: OnceLock::new(), idle: Mutex::default() }
+        Self { endpoint, environment, version: Mutex::default(), idle: Mutex::default() }
     }
 
-    /// All requests from now on are of this version.
-    pub(crate) fn agree(&self, version: &str) {
-        let _ = self.prefix.set(format!("/v{version}"));
+    /// The version of requests from now on, if the engine says of which it is. Each of its answers does.
+    pub(crate) fn agree(&self, answer: &Response<Incoming>) -> Option<Version> {
+        let theirs = Version::parse(answer.headers().get("api-version")?.to_str().ok()?)?;
+        let version = theirs.min(NEWEST);
+        *self.version.lock().unwrap_or_else(PoisonError::into_inner) = Some(version);
+        Some(version)
+    }
+
+    fn agreed(&self) -> Option<Version> {
+        *self.version.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A request as it goes over one connection: the path alone, with the version, and the host as a header.
     fn relative(&self, mut request: Request<Body>) -> Result<Request<Body>, bollard::errors::Error> {
         let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
-        let prefix = self.prefix.get().map_or("", String::as_str);
-        // Whoever made the request may have put it there.
-        let prefix = if path.starts_with(prefix) { "" } else { prefix };
-        *request.uri_mut() = format!("{prefix}{path}").parse()?;
+        *request.uri_mut() = match self.agreed() {
+            Some(version) => format!("/v{version}{}", without_version(path)).parse()?,
+            None => path.parse()?,
+        };
         request.headers_mut().insert(HOST, HeaderValue::from_static("docker"));
         Ok(request)
     }
 
+    /// Sends a request. An engine that was replaced by one of another version refuses what was agreed upon with the
+    /// one before, and has done nothing then.
     pub(crate) async fn request(
         &self,
         request: BollardRequest,
     ) -> Result<Response<Incoming>, bollard::errors::Error> {
-        let mut request = self.relative(request)?;
+        let (parts, body) = request.into_parts();
+        let again = match &body {
+            Body::Left(whole) => Some((parts.clone(), whole.clone())),
+            Body::Right(_) => None,
+        };
+        let before = self.agreed();
+        let answer = self.send(self.relative(Request::from_parts(parts, body))?).await?;
+        let now = before.and_then(|_| self.agree(&answer));
+        match again {
+            Some((parts, body)) if now != before && answer.status() == StatusCode::BAD_REQUEST => {
+                self.send(self.relative(Request::from_parts(parts, Body::Left(body)))?).await
+            }
+            _ => Ok(answer),
+        }
+    }
+
+    async fn send(&self, mut request: Request<Body>) -> Result<Response<Incoming>, bollard::errors::Error> {
         while let Some(mut sender) = self.take_idle() {
             match sender.try_send_request(request).await {
                 Ok(response) => return Ok(self.answered(sender, response)),
@@ -158,6 +218,7 @@ impl Transport {
             Address::Tcp { host, port, tls } => {
                 let tcp = TcpStream::connect((host.as_str(), *port)).await?;
                 tcp.set_nodelay(true)?;
+                notice_silence(&tcp)?;
                 match tls {
                     None => Ok((Box::new(tcp), None)),
                     Some(files) => Ok((Box::new(tls::wrap(tcp, host, files).await?), None)),
@@ -169,6 +230,17 @@ impl Transport {
             }
         }
     }
+}
+
+/// A connection whose other end is gone without a word breaks after a while.
+fn notice_silence(tcp: &TcpStream) -> io::Result<()> {
+    sockopt::set_socket_keepalive(tcp, true)?;
+    sockopt::set_tcp_keepidle(tcp, ALIVE)?;
+    sockopt::set_tcp_keepintvl(tcp, ALIVE)?;
+    sockopt::set_tcp_keepcnt(tcp, 2)?;
+    // The same for one on which something was sent.
+    let most = u32::try_from(3 * ALIVE.as_millis()).unwrap_or(u32::MAX);
+    Ok(sockopt::set_tcp_user_timeout(tcp, most)?)
 }
 
 /// What ssh complained about, once it has ended.
@@ -204,6 +276,8 @@ impl Ssh {
         command.env_clear().envs(environment);
         // There is nobody to ask for a password.
         command.args(["-T", "-oBatchMode=yes", "-oConnectTimeout=20"]);
+        // Nor anybody who would notice that a line is dead.
+        command.args([&format!("-oServerAliveInterval={}", ALIVE.as_secs()), "-oServerAliveCountMax=2"]);
         if let Some(user) = user {
             command.args(["-l", user]);
         }
@@ -251,5 +325,24 @@ impl AsyncWrite for Ssh {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.input).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_has_one_version_at_most() {
+        for (path, expected) in [
+            ("/v1.41/containers/json?all=true", "/containers/json?all=true"),
+            ("/containers/json", "/containers/json"),
+            ("/volumes/v1.2/x", "/volumes/v1.2/x"),
+            ("/version", "/version"),
+            ("/volumes", "/volumes"),
+            ("/v1.x/y", "/v1.x/y"),
+        ] {
+            assert_eq!(without_version(path), expected);
+        }
     }
 }

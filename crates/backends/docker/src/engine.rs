@@ -16,8 +16,8 @@ use hyper::Request;
 use hyper::body::Incoming;
 use hyper::upgrade::Upgraded;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
-use std::collections::HashMap;
+use serde::de::{DeserializeOwned, IgnoredAny};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -26,8 +26,6 @@ use std::time::Duration;
 const PATIENCE: u64 = 180;
 /// How long an answer may take that needs no work.
 const LOOK: Duration = Duration::from_secs(30);
-/// The newest version that is asked for, which is what the types are made for.
-const NEWEST: ClientVersion = ClientVersion { major_version: 1, minor_version: 53 };
 /// Answers that are only looked at are shorter.
 const MOST: usize = 16 << 20;
 
@@ -79,6 +77,9 @@ pub(crate) struct ContainerConfig {
     pub(crate) labels: Option<HashMap<String, String>>,
     #[serde(default)]
     pub(crate) user: Option<String>,
+    /// Where an image wants volumes.
+    #[serde(default)]
+    pub(crate) volumes: Option<BTreeMap<String, IgnoredAny>>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -128,6 +129,28 @@ pub(crate) struct Listed {
     pub(crate) state: String,
 }
 
+/// A volume in a list.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct Volume {
+    pub(crate) name: String,
+    #[serde(default)]
+    labels: Option<HashMap<String, String>>,
+}
+
+impl Volume {
+    pub(crate) fn label(&self, name: &str) -> Option<&str> {
+        self.labels.as_ref()?.get(name).map(String::as_str)
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Volumes {
+    #[serde(default)]
+    volumes: Option<Vec<Volume>>,
+}
+
 /// What an engine says of itself.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
@@ -168,15 +191,11 @@ impl Engine {
         let fail = |error| explain(what, error, config, &endpoint);
         let answer = timed(transport.request(request("GET", "/_ping", Bytes::new()).map_err(fail)?));
         let answer = answer.await.map_err(fail)?;
-        let version =
-            answer.headers().get("api-version").and_then(|value| parse_version(value.to_str().ok()?));
-        let Some(version) = version else {
+        let Some(version) = transport.agree(&answer) else {
             let message = format!("what answers at {} is no Docker engine", endpoint.address);
             return Err(Error::new(farshell_engine::Kind::Protocol, what, message)
                 .with_hint(format!("the address comes from {}", endpoint.source)));
         };
-        let version = if version < NEWEST { version } else { NEWEST };
-        transport.agree(&format!("{}.{}", version.major_version, version.minor_version));
         let requests = Arc::clone(&transport);
         let api = bollard::Docker::connect_with_custom_transport(
             move |request| {
@@ -185,7 +204,7 @@ impl Engine {
             },
             Some("http://docker"),
             PATIENCE,
-            &version,
+            &ClientVersion { major_version: version.major, minor_version: version.minor },
         )
         .map_err(fail)?;
         Ok(Self { api, endpoint, transport, config: config.clone(), elsewhere: AtomicBool::new(false) })
@@ -244,6 +263,14 @@ impl Engine {
         self.get(&path).await.map_err(|e| self.explain("listing containers", e))
     }
 
+    /// The volumes with this label that no container uses.
+    pub(crate) async fn unused_volumes(&self, label: &str, value: &str) -> Result<Vec<Volume>> {
+        let filter = serde_json::json!({ "dangling": ["true"], "label": [format!("{label}={value}")] });
+        let path = format!("/volumes?filters={}", escape(&filter.to_string()));
+        let listed: Volumes = self.get(&path).await.map_err(|e| self.explain("listing volumes", e))?;
+        Ok(listed.volumes.unwrap_or_default())
+    }
+
     pub(crate) async fn info(&self) -> Result<Info> {
         self.get("/info").await.map_err(|e| self.explain("asking the engine about itself", e))
     }
@@ -292,11 +319,6 @@ async fn body(mut body: Incoming) -> std::result::Result<Vec<u8>, Api> {
         }
     }
     Ok(bytes)
-}
-
-fn parse_version(text: &str) -> Option<ClientVersion> {
-    let (major, minor) = text.split_once('.')?;
-    Some(ClientVersion { major_version: major.parse().ok()?, minor_version: minor.parse().ok()? })
 }
 
 /// For a path: an image's name keeps what parts it has.

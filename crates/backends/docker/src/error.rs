@@ -83,7 +83,8 @@ fn kind_of(status: u16, message: &str) -> Kind {
     }
 }
 
-fn hint_for(message: &str) -> Option<&'static str> {
+/// What to do about something that an engine or a container said.
+pub(crate) fn hint_for(message: &str) -> Option<&'static str> {
     let said = message.to_lowercase();
     let hints = [
         ("docker-init", "the engine has no init program: install tini (Debian's docker.io recommends it)"),
@@ -91,6 +92,7 @@ fn hint_for(message: &str) -> Option<&'static str> {
         ("no space left on device", "make room on the engine's disk: `docker system df` shows what takes it"),
         ("range of cpus", "lower container_cpu"),
         ("minimum memory limit", "raise container_memory"),
+        ("is too old. minimum supported api version", "update farshell: the engine is too new for it"),
         ("client version", "update the engine: farshell needs API 1.41 or later"),
         ("could not select device driver", "the engine knows no such GPU: install its container toolkit"),
     ];
@@ -128,7 +130,9 @@ fn no_engine(operation: String, reason: &io::Error, config: &Config, endpoint: &
         }
         (Address::Ssh { host, .. }, _) => {
             Error::new(Kind::Unavailable, operation, format!("the Docker engine at {at} can't be reached: {reason}"))
-                .with_hint(format!("`ssh {host} docker version` has to work without a question"))
+                .with_hint(format!(
+                    "`ssh {host} docker version` has to work without a question: the docker program is needed there"
+                ))
         }
         _ => Error::new(Kind::Unavailable, operation, format!("the Docker engine at {at} can't be reached: {reason}"))
             .with_hint("is the address right, and does the engine listen there?"),

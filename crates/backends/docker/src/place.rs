@@ -9,7 +9,7 @@
 
 use crate::describe::{epitaph, reason};
 use crate::engine::{Container, Engine};
-use crate::error::{is_status, is_unreachable, refusal};
+use crate::error::{hint_for, is_status, is_unreachable, refusal};
 use crate::layout::{Layout, Way};
 use crate::socket::{dial, hostile, is_hostile};
 use crate::stream::Output;
@@ -125,14 +125,10 @@ impl DockerPlace {
         }
     }
 
-    /// Says what is wrong with a request about the container.
+    /// Says what is wrong with a request about a container that runs. An engine that can't be asked, or fails, is no
+    /// sign that it does not.
     fn failed(&self, operation: impl Into<String>, error: bollard::errors::Error) -> Error {
-        let away = is_unreachable(&error);
-        let mut error = self.engine.explain(operation, error);
-        if away {
-            error.kind = Kind::Disconnected;
-        }
-        error
+        out_of_reach(self.engine.explain(operation, error))
     }
 
     /// Makes the container run. True if it did not. `known` is what it was found to be a moment ago.
@@ -189,7 +185,18 @@ impl DockerPlace {
         match self.engine.api.start_container(&self.id, None::<StartContainerOptions>).await {
             Ok(()) => Ok(true),
             Err(error) if gone_or_changing(&error) => Ok(false),
-            Err(error) => Err(self.failed(format!("starting container {}", self.short()), error)),
+            Err(error) => {
+                let away = is_unreachable(&error);
+                let mut error = self.engine.explain(format!("starting container {}", self.short()), error);
+                error.kind = match error.kind {
+                    _ if away => Kind::Disconnected,
+                    // Neither is final.
+                    kind @ (Kind::Exhausted | Kind::TimedOut | Kind::Disconnected) => kind,
+                    // Whatever the engine has against it: it does not run, and can't.
+                    _ => Kind::Unavailable,
+                };
+                Err(error)
+            }
         }
     }
 
@@ -200,7 +207,12 @@ impl DockerPlace {
         if !said.is_empty() {
             message = format!("{message}: {said}");
         }
-        Error::new(Kind::Unavailable, WHAT, message)
+        let hint = hint_for(&message);
+        let error = Error::new(Kind::Unavailable, WHAT, message);
+        match hint {
+            Some(hint) => error.with_hint(hint),
+            None => error,
+        }
     }
 
     /// One try at the socket. `None`: nobody answers.
@@ -319,10 +331,19 @@ impl DockerPlace {
 /// An exec that was refused because the container does not run, or not at the moment.
 fn down(error: Error) -> Result<std::result::Result<ByteStream, String>> {
     let said = error.message.to_lowercase();
-    if error.kind == Kind::Busy || said.contains("not running") || said.contains("is paused") {
+    let changed = ["not running", "is paused", "no such container"];
+    if error.kind == Kind::Busy || changed.iter().any(|text| said.contains(text)) {
         return Ok(Err(error.message));
     }
-    Err(error)
+    Err(out_of_reach(error))
+}
+
+/// What an engine that is not there or fails leaves unsaid of a container: whether it runs.
+fn out_of_reach(mut error: Error) -> Error {
+    if error.kind == Kind::Unavailable {
+        error.kind = Kind::Disconnected;
+    }
+    error
 }
 
 /// What waiting for the socket came to.
@@ -394,4 +415,25 @@ fn gone_or_changing(error: &bollard::errors::Error) -> bool {
             || message.contains("is not paused")
             || message.contains("marked for removal")
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_engine_that_fails_is_no_sign_of_a_containers_end() {
+        let said = |kind, message: &str| match down(Error::new(kind, "x", message)) {
+            Ok(Ok(_)) => unreachable!("an error is no stream"),
+            Ok(Err(said)) => said,
+            Err(error) => format!("{}: {}", error.kind.name(), error.message),
+        };
+        assert_eq!(said(Kind::Unavailable, "containerd is away"), "disconnected: containerd is away");
+        assert_eq!(said(Kind::PermissionDenied, "no"), "permission_denied: no");
+        // Another look tells what it is now.
+        for message in ["Container x is not running", "Container x is paused", "No such container: x"] {
+            assert_eq!(said(Kind::NotFound, message), message);
+        }
+        assert_eq!(said(Kind::Busy, "marked for removal"), "marked for removal");
+    }
 }

@@ -18,27 +18,54 @@ const SILENCE: Duration = Duration::from_secs(300);
 /// How far the layers are.
 #[derive(Debug, Default)]
 struct Layers {
-    layers: HashMap<String, (u64, u64)>,
+    layers: HashMap<String, Layer>,
+}
+
+#[derive(Debug, Default)]
+struct Layer {
+    /// Bytes that have come, of how many.
+    part: (u64, u64),
+    /// It is unpacked.
+    done: bool,
 }
 
 impl Layers {
-    fn note(&mut self, id: &str, status: &str, part: Option<(u64, u64)>) {
-        match (status, part) {
-            ("Downloading", Some(part)) => {
-                self.layers.insert(id.to_owned(), part);
-            }
-            ("Download complete" | "Pull complete", _) => {
-                if let Some((done, all)) = self.layers.get_mut(id) {
-                    *done = *all;
-                }
+    /// True if a layer has come a step further, and not only some bytes.
+    fn note(&mut self, id: &str, status: &str, part: Option<(u64, u64)>) -> bool {
+        match status {
+            "Pulling fs layer" | "Already exists" | "Downloading" => {
+                self.layers.entry(id.to_owned()).or_default();
             }
             _ => {}
         }
+        let Some(layer) = self.layers.get_mut(id) else { return false };
+        match (status, part) {
+            ("Downloading", Some(part)) => layer.part = part,
+            ("Download complete" | "Pull complete" | "Already exists", _) => {
+                layer.part.0 = layer.part.1;
+                layer.done |= status != "Download complete";
+                return true;
+            }
+            _ => {}
+        }
+        false
     }
 
     fn sum(&self) -> Option<(u64, u64)> {
-        let sum = self.layers.values().fold((0, 0), |(a, b), (done, all)| (a + done, b + all));
+        let add =
+            |(a, b): (u64, u64), (done, all): (u64, u64)| (a.saturating_add(done), b.saturating_add(all));
+        let sum = self.layers.values().map(|layer| layer.part).fold((0, 0), add);
         (sum.1 > 0).then_some(sum)
+    }
+
+    /// What is being done, for people.
+    fn news(&self, what: &str) -> News {
+        let done = self.layers.values().filter(|layer| layer.done).count();
+        let message = match self.layers.len() {
+            0 => what.to_owned(),
+            all => format!("{what} ({done} of {all} layers)"),
+        };
+        News { message, part: self.sum() }
     }
 }
 
@@ -89,14 +116,14 @@ pub(crate) async fn pull(
         let part = answer.progress_detail.and_then(|detail| {
             Some((u64::try_from(detail.current?).ok()?, u64::try_from(detail.total?).ok()?))
         });
-        layers.note(
+        let step = layers.note(
             answer.id.as_deref().unwrap_or_default(),
             answer.status.as_deref().unwrap_or_default(),
             part,
         );
-        if told.elapsed() >= PACE {
+        if step || told.elapsed() >= PACE {
             told = Instant::now();
-            progress.say(&News { message: what.clone(), part: layers.sum() });
+            progress.say(&layers.news(&what));
         }
     }
 }
@@ -125,12 +152,20 @@ mod tests {
     #[test]
     fn layers_add_up() {
         let mut layers = Layers::default();
-        layers.note("a", "Waiting", None);
+        // Not a layer: the name of the image comes first.
+        assert!(!layers.note("12", "Pulling from debian", None));
+        assert_eq!(layers.news("p"), News { message: "p".into(), part: None });
+        for id in ["a", "b", "c"] {
+            assert!(!layers.note(id, "Pulling fs layer", None));
+        }
+        assert!(layers.note("c", "Already exists", None));
         assert_eq!(layers.sum(), None);
         layers.note("a", "Downloading", Some((10, 100)));
         layers.note("b", "Downloading", Some((5, 50)));
-        layers.note("a", "Download complete", None);
-        layers.note("a", "Extracting", Some((1, 100)));
-        assert_eq!(layers.sum(), Some((105, 150)));
+        assert!(layers.note("a", "Download complete", None));
+        assert!(!layers.note("a", "Extracting", Some((1, 100))));
+        assert_eq!(layers.news("p"), News { message: "p (1 of 3 layers)".into(), part: Some((105, 150)) });
+        assert!(layers.note("a", "Pull complete", None));
+        assert_eq!(layers.news("p"), News { message: "p (2 of 3 layers)".into(), part: Some((105, 150)) });
     }
 }

@@ -1,13 +1,14 @@
-//! What an engine holds of ours: containers by their labels, and their end.
+//! What an engine holds of ours: containers and volumes by their labels, and their end.
 
-use crate::engine::Engine;
+use crate::engine::{Engine, Volume};
 use crate::error::{is_status, refusal};
 use crate::layout;
-use bollard::query_parameters::{LogsOptions, RemoveContainerOptions};
+use bollard::query_parameters::{LogsOptions, RemoveContainerOptions, RemoveVolumeOptions};
 use farshell_engine::backend::{Found, TaskName};
 use farshell_engine::{Error, Kind, Result};
 use futures_util::StreamExt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::sync::RwLock;
 use tokio::time::Instant;
 
 /// How long a container may take to go.
@@ -15,7 +16,13 @@ const GO: Duration = Duration::from_secs(60);
 /// How much of what an outpost said before its end is shown.
 const WORDS: usize = 500;
 
-/// All containers of this owner.
+/// What the id of a volume begins with, to tell it from a container's.
+pub(crate) const VOLUME: &str = "volume/";
+/// Read by who makes a container. Some engines make its volumes before there is a container that uses them, so nobody
+/// removes volumes meanwhile.
+pub(crate) static MAKING: RwLock<()> = RwLock::const_new(());
+
+/// All containers of this owner, and volumes of containers that are gone.
 pub(crate) async fn all(engine: &Engine, owner: &str) -> Result<Vec<Found>> {
     let listed = engine.labelled(layout::OWNER, owner).await?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -34,7 +41,43 @@ pub(crate) async fn all(engine: &Engine, owner: &str) -> Result<Vec<Found>> {
     });
     let mut found: Vec<Found> = found.collect();
     found.sort_by(|a, b| a.name.cmp(&b.name));
+    found.extend(left_volumes(engine, owner).await?.into_iter().map(|volume| Found {
+        id: format!("{VOLUME}{}", volume.name),
+        name: format!("volume {}", volume.name),
+        // No container uses it, and none ever will: whatever the task has now is something else.
+        task: None,
+        owner: owner.to_owned(),
+        spec_hash: None,
+        age: None,
+        alive: false,
+    }));
     Ok(found)
+}
+
+/// The volumes that containers of this owner had, and that no container uses. Volumes with files that are kept have no
+/// task on them, and a name.
+async fn left_volumes(engine: &Engine, owner: &str) -> Result<Vec<Volume>> {
+    let nameless = |name: &str| name.len() == 64 && name.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let mut volumes = engine.unused_volumes(layout::OWNER, owner).await?;
+    volumes.retain(|volume| {
+        volume.label(layout::OWNER) == Some(owner)
+            && volume.label(layout::TASK).is_some()
+            && nameless(&volume.name)
+    });
+    Ok(volumes)
+}
+
+/// Removes a volume that a container of this owner had. One that is in use is not removed.
+pub(crate) async fn remove_volume(engine: &Engine, owner: &str, name: &str) -> Result<()> {
+    let _nobody_makes_any = MAKING.write().await;
+    if !left_volumes(engine, owner).await?.iter().any(|volume| volume.name == name) {
+        return Ok(());
+    }
+    match engine.api.remove_volume(name, None::<RemoveVolumeOptions>).await {
+        Ok(()) => Ok(()),
+        Err(error) if is_status(&error, 404) => Ok(()),
+        Err(error) => Err(engine.explain(format!("removing volume {name}"), error)),
+    }
 }
 
 /// Ends and removes a container. If it is gone already, that is no error.

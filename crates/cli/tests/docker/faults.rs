@@ -50,7 +50,7 @@ fn a_container_that_was_removed_is_made_again() {
     docker.says("true");
     let first = docker.container();
     let background = docker.world().background(&[], "sleep 1000");
-    let error = meanwhile(&docker, |id| drop(docker.docker(&["rm", "-fv", id])));
+    let error = meanwhile(&docker, |id| drop(docker.docker(&["rm", "-f", id])));
     assert_eq!(error["kind"], "unknown_outcome", "{error}");
     assert!(error["message"].as_str().unwrap().contains("removed"), "{error}");
     let note = goes_on(&docker);
@@ -58,6 +58,20 @@ fn a_container_that_was_removed_is_made_again() {
     assert_ne!(docker.container(), first);
     let lost = docker.world().call(&["wait", "--json", &background]);
     assert!(lost.json()["note"].as_str().unwrap().contains("removed"), "{lost:?}");
+    // Whoever removed it left its volume, which no record claims though the task has an environment.
+    let old: Vec<_> = docker.unused_volumes();
+    assert_eq!(old.len(), 1, "{old:?}");
+    let found = docker.world().json(&["gc", "--json"]);
+    assert_eq!(found["found"][0]["name"], format!("volume {}", old[0]), "{found}");
+    assert_eq!(docker.unused_volumes(), old, "it is only listed");
+    let removed = docker.world().json(&["gc", "--yes", "--json"]);
+    assert_eq!(
+        (&removed["found"][0]["name"], removed["found"][0].get("error")),
+        (&found["found"][0]["name"], None)
+    );
+    assert_eq!(docker.unused_volumes(), Vec::<String>::new());
+    assert_eq!(docker.world().json(&["gc", "--json"])["found"], serde_json::json!([]));
+    assert_eq!(docker.says("echo fine"), "fine\n");
 }
 
 #[test]
@@ -95,6 +109,11 @@ fn a_hog_and_a_bomb_stay_inside() {
         (&137.into(), None),
         "that was somebody else: {killed}"
     );
+    // One that deals with it leaves nothing behind that is held against the next.
+    let dealt_with = docker.json("python3 -c 'x = bytearray(400 << 20)' || echo dealt with");
+    assert_eq!(dealt_with["stdout"], "dealt with\n", "{dealt_with}");
+    let killed = docker.json("bash -c 'kill -9 $$'");
+    assert_eq!((&killed["exit_code"], killed.get("note")), (&137.into(), None), "{killed}");
     let bomb = docker.world().call(&[
         "run",
         "--json",

@@ -8,7 +8,10 @@
 #[expect(dead_code, reason = "these tests use a part of it")]
 mod rig;
 
+mod copies;
 mod faults;
 mod life;
+mod pulls;
 mod secrets;
+mod tools;
 mod world;

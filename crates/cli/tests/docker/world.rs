@@ -87,6 +87,13 @@ impl Docker {
         list.lines().map(str::to_owned).collect()
     }
 
+    /// The names of this home's volumes that no container uses.
+    pub(crate) fn unused_volumes(&self) -> Vec<String> {
+        let list =
+            self.docker(&["volume", "ls", "-q", "--filter", "dangling=true", "--filter", &self.owner()]);
+        list.lines().map(str::to_owned).collect()
+    }
+
     pub(crate) fn container(&self) -> String {
         let all = self.containers();
         assert_eq!(all.len(), 1, "{all:?}");

@@ -1,16 +1,18 @@
 //! Engines of all kinds, and what it means when there is none.
 
-use crate::rig::{Rig, var};
+use crate::rig::{Rig, root, var};
 use farshell_engine::Kind;
 use farshell_engine::backend::{Backend, Severity};
 use sha2::{Digest, Sha256};
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixListener;
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A rig whose engine is reached by TCP with TLS: it might be on another machine.
-fn remote() -> Option<Rig> {
+pub(crate) fn remote() -> Option<Rig> {
     let (host, certs) = (var("FARSHELL_TEST_DOCKER_TCP")?, var("FARSHELL_TEST_DOCKER_CERTS")?);
     let mut rig = Rig::on(&host, &var("FARSHELL_TEST_IMAGE")?)?;
     rig.config.environment.insert("DOCKER_TLS_VERIFY".into(), "1".into());
@@ -79,6 +81,9 @@ async fn users_other_than_root_can_write_on_an_engine_elsewhere() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn podman_serves_as_well() {
+    if !root() {
+        return;
+    }
     let (Some(host), Some(image)) = (var("FARSHELL_TEST_PODMAN"), var("FARSHELL_TEST_PODMAN_IMAGE")) else {
         return;
     };
@@ -95,6 +100,12 @@ async fn podman_serves_as_well() {
     assert_eq!((woken.id(), woken.out("cat /workspace/x").await), (env.id(), "work".into()));
     woken.env.destroy().await.unwrap();
     assert!(backend.survey().await.unwrap().is_empty());
+    // The volumes that an image wants are made by us there, too.
+    let Some(image) = var("FARSHELL_TEST_BUSYBOX_VOLUME") else { return };
+    let rig = rig.with(|s| s.image = format!("localhost/{image}"));
+    let env = rig.open().await;
+    assert_eq!(env.out("ls /home; echo x > /data/x; stat -c %u /home/user").await, "user\n1000");
+    env.env.destroy().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -161,7 +172,6 @@ async fn what_is_no_engine_is_told() {
     let socket = dir.path().join("docker.sock");
     let listener = UnixListener::bind(&socket).unwrap();
     std::thread::spawn(move || {
-        use std::io::{Read, Write};
         while let Ok((mut stream, _)) = listener.accept() {
             let _ = stream.read(&mut [0; 1024]);
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nOK");
@@ -192,8 +202,7 @@ async fn a_socket_that_leads_elsewhere_is_noticed() {
         rig.backend().remove_files(&rig.spec("default")).await.unwrap();
         return;
     }
-    if !rustix::process::getuid().is_root() {
-        eprintln!("skipped: only root can hide files from the engine");
+    if !root() {
         return;
     }
     // The engine is on this machine and sees other files than this program: as good as another machine.
@@ -207,42 +216,6 @@ async fn a_socket_that_leads_elsewhere_is_noticed() {
         .status()
         .unwrap();
     assert!(status.success());
-}
-
-/// A directory with an `ssh` in it that leads to the rig's engine, or complains.
-fn fake_ssh(script: &str) -> tempfile::TempDir {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("ssh");
-    std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
-    dir
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_engine_behind_ssh_serves() {
-    let (Some(host), Some(image)) = (var("FARSHELL_TEST_DOCKER"), var("FARSHELL_TEST_BUSYBOX")) else {
-        return;
-    };
-    let script = format!(
-        r#"case "$*" in *"-l me -p 22 -- there docker system dial-stdio") exec docker -H {host} system dial-stdio;; esac
-echo "$*" >&2; exit 9"#
-    );
-    let ssh = fake_ssh(&script);
-    let mut rig = Rig::on("ssh://me@there:22", &image).unwrap();
-    let path = format!("{}:{}", ssh.path().display(), rig.config.environment["PATH"]);
-    rig.config.environment.insert("PATH".into(), path);
-    let env = rig.open().await;
-    assert_eq!(env.out("x=1; head -c 1m /dev/zero | wc -c").await, "1048576");
-    env.env.outpost().disconnect();
-    assert_eq!(env.out("echo $x").await, "1");
-    env.env.destroy().await.unwrap();
-    rig.backend().remove_files(&rig.spec("default")).await.unwrap();
-
-    let ssh = fake_ssh("echo 'me@there: Permission denied (publickey).' >&2; exit 255");
-    rig.config.environment.insert("PATH".into(), ssh.path().display().to_string());
-    let error = rig.backend().find(&rig.spec("default")).await.unwrap_err();
-    assert!(error.message.contains("me@there: Permission denied (publickey)."), "{error}");
-    assert_eq!(error.hint.as_deref(), Some("`ssh there docker version` has to work without a question"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -273,4 +246,87 @@ async fn a_check_tells_what_is_there() {
         findings.iter().any(|f| f.what.contains("container_disk (100 MB) is not enforced")),
         "{findings:?}"
     );
+}
+
+/// A way to an engine that can pretend to be an older one. Returns its address, and the switch.
+fn pretender(engine: &str, dir: &Path) -> (String, Arc<AtomicBool>) {
+    let (socket, real) = (dir.join("docker.sock"), engine.trim_start_matches("unix://").to_owned());
+    let listener = UnixListener::bind(&socket).unwrap();
+    let older = Arc::new(AtomicBool::new(false));
+    let switch = Arc::clone(&older);
+    std::thread::spawn(move || {
+        while let Ok((mut client, _)) = listener.accept() {
+            let (real, older) = (real.clone(), Arc::clone(&older));
+            std::thread::spawn(move || {
+                let mut head = Vec::new();
+                let mut byte = [0];
+                while !head.ends_with(b"\r\n\r\n") && client.read(&mut byte).is_ok_and(|n| n == 1) {
+                    head.extend(byte);
+                }
+                let text = String::from_utf8_lossy(&head).into_owned();
+                if older.load(Ordering::Relaxed) && text.contains(" /v1.41/") {
+                    let said = r#"{"message":"client version 1.41 is too new. Maximum supported API version is 1.40"}"#;
+                    let answer = format!(
+                        "HTTP/1.1 400 Bad Request\r\nApi-Version: 1.40\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{said}",
+                        said.len()
+                    );
+                    let _ = client.write_all(answer.as_bytes());
+                    return;
+                }
+                let mut server = UnixStream::connect(real).unwrap();
+                // One request a connection: what comes next is looked at, too. An exec takes the connection over.
+                let head = match text.contains("Upgrade") || text.contains("upgrade") {
+                    true => text,
+                    false => text.replacen("\r\n", "\r\nConnection: close\r\n", 1),
+                };
+                server.write_all(head.as_bytes()).unwrap();
+                let (mut from, mut to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+                std::thread::spawn(move || {
+                    let _ = std::io::copy(&mut from, &mut to);
+                });
+                let mut answer = Vec::new();
+                let mut part = [0; 4096];
+                while let Ok(n) = server.read(&mut part) {
+                    if n == 0 {
+                        break;
+                    }
+                    let begins = answer.len() < 4;
+                    answer.extend_from_slice(&part[..n.min(4)]);
+                    let mut part = part[..n].to_vec();
+                    if begins && older.load(Ordering::Relaxed) {
+                        let text = String::from_utf8_lossy(&part).into_owned();
+                        part = text.replacen("Api-Version: 1.41", "Api-Version: 1.40", 1).into_bytes();
+                    }
+                    if client.write_all(&part).is_err() {
+                        break;
+                    }
+                }
+                let _ = client.shutdown(std::net::Shutdown::Both);
+            });
+        }
+    });
+    (format!("unix://{}", socket.display()), switch)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_engine_that_was_replaced_by_another_version_is_spoken_to_in_that() {
+    let (Some(engine), Some(image)) = (var("FARSHELL_TEST_DOCKER"), var("FARSHELL_TEST_BUSYBOX")) else {
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let (address, older) = pretender(&engine, dir.path());
+    let rig = Rig::on(&address, &image).unwrap();
+    // The one that knew the engine before.
+    let (backend, spec) = (rig.backend(), rig.spec("default"));
+    backend.provision(&spec, &()).await.unwrap();
+    older.store(true, Ordering::Relaxed);
+    let place = backend.find(&spec).await.unwrap().unwrap();
+    place.suspend().await.unwrap();
+    assert!(!backend.survey().await.unwrap()[0].alive);
+    place.connect().await.unwrap();
+    place.destroy().await.unwrap();
+    backend.provision(&spec, &()).await.unwrap();
+    older.store(false, Ordering::Relaxed);
+    backend.find(&spec).await.unwrap().unwrap().destroy().await.unwrap();
+    assert_eq!(backend.survey().await.unwrap(), []);
 }

@@ -1,6 +1,7 @@
 //! Containers that are killed, paused and removed by others, and engines that restart.
 
-use crate::rig::Rig;
+use crate::own::Own;
+use crate::rig::{Rig, var};
 use farshell_engine::backend::{Backend, Place};
 use farshell_engine::capture::Capture;
 use farshell_engine::client::new_process_id;
@@ -53,7 +54,7 @@ async fn a_removed_container_is_told_and_made_anew_with_its_files() {
     let Some(rig) = Rig::new() else { return };
     let env = rig.open().await;
     env.out("echo kept > /workspace/x").await;
-    rig.docker(&["rm", "-fv", &env.id()]);
+    rig.docker(&["rm", "-f", &env.id()]);
     let error = env.try_run("true").await.unwrap_err();
     assert!(matches!(error.kind, Kind::Unavailable | Kind::UnknownOutcome | Kind::NotStarted), "{error}");
     let error = env.try_run("true").await.unwrap_err();
@@ -62,6 +63,85 @@ async fn a_removed_container_is_told_and_made_anew_with_its_files() {
     let again = rig.open().await;
     assert_ne!(again.id(), env.id());
     assert_eq!(again.out("cat /workspace/x").await, "kept");
+}
+
+/// Names of volumes that nobody uses, out of a survey.
+async fn left(rig: &Rig) -> Vec<String> {
+    let found = rig.backend().survey().await.unwrap();
+    found.iter().filter_map(|one| one.name.strip_prefix("volume ")).map(str::to_owned).collect()
+}
+
+/// All volumes of a home, used or not, kept or not.
+fn volumes(rig: &Rig) -> Vec<String> {
+    let owner = format!("label=farshell.owner={}", rig.home.path().display());
+    let names = rig.docker(&["volume", "ls", "-q", "--filter", &owner]);
+    let mut names: Vec<_> = names.lines().map(str::to_owned).collect();
+    names.sort();
+    names
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn volumes_of_a_container_that_somebody_removed_are_found() {
+    let (Some(engine), Some(image)) = (var("FARSHELL_TEST_DOCKER"), var("FARSHELL_TEST_BUSYBOX_VOLUME"))
+    else {
+        return;
+    };
+    let rig = Rig::on(&engine, &image).unwrap();
+    let env = rig.open().await;
+    // The image's own volumes, with what the image has there.
+    assert_eq!(env.out("ls /home; echo x > /data/x; stat -c %u /home/user").await, "user\n1000");
+    assert_eq!((volumes(&rig).len(), left(&rig).await.len()), (3, 0));
+    let old = volumes(&rig);
+    rig.docker(&["rm", "-f", &env.id()]);
+    let mut found = left(&rig).await;
+    found.sort();
+    assert_eq!(found, old);
+    // Those of the container that takes its place are others, and in use.
+    let again = rig.open().await;
+    assert_eq!(again.out("ls /data").await, "");
+    for one in rig.backend().survey().await.unwrap().iter().filter(|one| !one.alive) {
+        assert_eq!(one.task, None, "nothing of the task's is touched");
+        rig.backend().remove_found(one).await.unwrap();
+        rig.backend().remove_found(one).await.unwrap();
+    }
+    assert_eq!((volumes(&rig).len(), left(&rig).await.len()), (3, 0));
+    again.out("echo y > /data/y").await;
+    again.env.destroy().await.unwrap();
+    assert_eq!(volumes(&rig), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn volumes_that_are_kept_or_not_ours_are_never_found() {
+    let Some(rig) = crate::engines::remote() else { return };
+    let Some(near) = var("FARSHELL_TEST_DOCKER") else { return };
+    let docker = |args: &[&str]| {
+        let output = std::process::Command::new("docker").args(["-H", &near]).args(args).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    };
+    let env = rig.open().await;
+    env.out("echo kept > /workspace/x").await;
+    let found = rig.backend().survey().await.unwrap();
+    let owner = format!("farshell.owner={}", found[0].owner);
+    // Somebody else's, and one that has a name: both with a task.
+    let task = "farshell.task=default";
+    let other = docker(&["volume", "create", "--label", "farshell.owner=/other", "--label", task]);
+    let named = format!("mine-{}", std::process::id());
+    docker(&["volume", "create", "--label", &owner, "--label", task, &named]);
+    docker(&["rm", "-f", &env.id()]);
+    let found = rig.backend().survey().await.unwrap();
+    assert_eq!(found.len(), 1, "{found:?}");
+    for name in [&other, &named] {
+        let mut made_up = found[0].clone();
+        made_up.id = format!("volume/{name}");
+        rig.backend().remove_found(&made_up).await.unwrap();
+    }
+    rig.backend().remove_found(&found[0]).await.unwrap();
+    assert_eq!(rig.backend().survey().await.unwrap(), []);
+    docker(&["volume", "rm", &other, &named]);
+    assert_eq!(rig.open().await.out("cat /workspace/x").await, "kept");
+    rig.backend().find(&rig.spec("default")).await.unwrap().unwrap().destroy().await.unwrap();
+    rig.backend().remove_files(&rig.spec("default")).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -111,43 +191,6 @@ while True: x.append(bytearray(1 << 20))\"; kill -9 -1";
     assert_eq!(error.kind, Kind::UnknownOutcome, "{error}");
     let said = place.epitaph().unwrap_or_default();
     assert_eq!(said, "the container ran out of memory (its limit is 64 MB) and was killed");
-}
-
-/// An engine of the test's own.
-struct Own {
-    name: String,
-    host: String,
-}
-
-impl Own {
-    fn start(name: &str, args: &[&str]) -> Option<Self> {
-        let dir = crate::rig::var("FARSHELL_TEST_ENGINES")?;
-        let name = format!("{name}-{}", std::process::id());
-        let own = Self { host: format!("unix://{dir}/{name}/docker.sock"), name };
-        own.command("start", args);
-        let tar = crate::rig::var("FARSHELL_TEST_BUSYBOX_TAR")?;
-        let import = std::process::Command::new("docker")
-            .args(["-H", &own.host, "import", &tar, "farshell-test/busybox:1"])
-            .output()
-            .unwrap();
-        assert!(import.status.success(), "{import:?}");
-        Some(own)
-    }
-
-    fn command(&self, what: &str, args: &[&str]) {
-        let Some(program) = crate::rig::var("FARSHELL_TEST_ENGINE") else { return };
-        let output =
-            std::process::Command::new(program).arg(&self.name).arg(what).args(args).output().unwrap();
-        assert!(output.status.success(), "{what}: {}", String::from_utf8_lossy(&output.stderr));
-    }
-}
-
-impl Drop for Own {
-    fn drop(&mut self) {
-        if let Some(program) = crate::rig::var("FARSHELL_TEST_ENGINE") {
-            let _ = std::process::Command::new(program).args([&self.name, "remove"]).output();
-        }
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

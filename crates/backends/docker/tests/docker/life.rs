@@ -1,6 +1,6 @@
 //! Containers are made, found again, put away and removed.
 
-use crate::rig::{Env, Rig, find, sockets, var};
+use crate::rig::{Env, Rig, find, root, sockets, var};
 use farshell_engine::Kind;
 use farshell_engine::backend::Backend;
 
@@ -79,6 +79,69 @@ async fn many_at_once_get_the_same_container() {
     assert_eq!(rig.backend().survey().await.unwrap().len(), 1);
 }
 
+/// Set in copies of this program that open one task of one home.
+const CROWD: &str = "FARSHELL_TEST_CROWD";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn processes_at_once_get_one_container_and_leave_nothing_else() {
+    if let (Some(home), Some(host), Some(image)) =
+        (std::env::var_os(CROWD), var("DOCKER_HOST"), var("FARSHELL_TEST_IMAGE"))
+    {
+        let mut rig = Rig::on(&host, &image).unwrap();
+        rig.config.home = home.into();
+        rig.config.settings.sandbox_dir = rig.config.home.join("sandboxes");
+        let env = rig.open().await;
+        env.out("echo x >> /workspace/crowd").await;
+        eprintln!("container {}", env.id());
+        // The container is the others', too.
+        std::mem::forget(rig);
+        return;
+    }
+    let (Some(docker), Some(podman)) = (var("FARSHELL_TEST_DOCKER"), var("FARSHELL_TEST_PODMAN")) else {
+        return;
+    };
+    let (Some(near), Some(far)) = (var("FARSHELL_TEST_IMAGE"), var("FARSHELL_TEST_PODMAN_IMAGE")) else {
+        return;
+    };
+    let mut engines = vec![(docker, near)];
+    if root() {
+        engines.push((podman, far));
+    }
+    for (host, image) in engines {
+        let rig = Rig::on(&host, &image).unwrap();
+        let crowd = |home: &std::path::Path| {
+            std::process::Command::new(std::env::current_exe().unwrap())
+                .args([
+                    "--exact",
+                    "life::processes_at_once_get_one_container_and_leave_nothing_else",
+                    "--nocapture",
+                ])
+                .envs([("DOCKER_HOST", &host), ("FARSHELL_TEST_IMAGE", &image)])
+                .env(CROWD, home)
+                .stdout(std::process::Stdio::null())
+                .stderr(std::process::Stdio::piped())
+                .spawn()
+                .unwrap()
+        };
+        let children: Vec<_> = (0..6).map(|_| crowd(rig.home.path())).collect();
+        let mut ids = Vec::new();
+        for child in children {
+            let output = child.wait_with_output().unwrap();
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(output.status.success(), "{host}: {said}");
+            ids.extend(said.lines().filter_map(|line| line.strip_prefix("container ")).map(str::to_owned));
+        }
+        assert_eq!(ids.len(), 6);
+        ids.dedup();
+        assert_eq!(ids.len(), 1, "{host}");
+        let env = rig.open().await;
+        assert_eq!(env.id(), ids[0]);
+        assert_eq!(env.out("grep -c x /workspace/crowd").await, "6");
+        let found = rig.backend().survey().await.unwrap();
+        assert_eq!(found.iter().map(|one| one.id.as_str()).collect::<Vec<_>>(), [ids[0].as_str()], "{host}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn other_settings_replace_a_stopped_container_and_refuse_a_running_one() {
     let Some(rig) = Rig::busybox() else { return };
@@ -143,6 +206,29 @@ async fn the_host_user_is_the_user_inside() {
     let env = rig.open().await;
     let uid = rustix::process::getuid().as_raw();
     assert_eq!(env.out("id -u; echo $HOME; echo x > ~/y && cat ~/y").await, format!("{uid}\n/root\nx"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_that_can_not_start_is_told_and_not_left() {
+    let Some(rig) = Rig::busybox() else { return };
+    let file = rig.home.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    // Two things that engines find out only at the start, with different answers.
+    for (args, words) in [
+        (vec!["--device".to_owned(), "/dev/nothing-here".to_owned()], "/dev/nothing-here"),
+        (vec!["--volume".to_owned(), format!("{}:/etc", file.display())], "not a directory"),
+    ] {
+        let mut config = rig.config.clone();
+        config.settings.extra_args = args;
+        let backend = farshell_docker::Docker::new(config);
+        let error = backend.provision(&rig.spec("default"), &()).await.unwrap_err();
+        assert_eq!(error.kind, Kind::Unavailable, "{error}");
+        assert!(
+            error.operation.starts_with("starting container") && error.message.contains(words),
+            "{error}"
+        );
+        assert_eq!(backend.survey().await.unwrap(), []);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

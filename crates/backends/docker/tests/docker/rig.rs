@@ -26,6 +26,15 @@ pub(crate) fn var(name: &str) -> Option<String> {
     value
 }
 
+/// Engines, hosts and disks of a test's own are root's to make. As another user, a test is skipped in sight.
+pub(crate) fn root() -> bool {
+    let root = rustix::process::getuid().is_root();
+    if !root {
+        eprintln!("skipped: this takes root");
+    }
+    root
+}
+
 /// A home and the configuration of a backend for it. Containers go with it.
 #[derive(Debug)]
 pub(crate) struct Rig {
@@ -142,6 +151,8 @@ pub(crate) struct Ran {
     pub(crate) status: Status,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
+    /// Bytes that were lost, and said to be.
+    pub(crate) lost: u64,
 }
 
 impl Ran {
@@ -166,7 +177,12 @@ impl Env {
         let mut capture = Capture::unlimited();
         let status = self.env.run(&options, &mut capture).await?;
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).trim_end().to_owned();
-        Ok(Ran { status, stdout: text(capture.stdout.to_bytes()), stderr: text(capture.stderr.to_bytes()) })
+        Ok(Ran {
+            status,
+            lost: capture.gaps.iter().map(|(from, to)| to - from).sum(),
+            stdout: text(capture.stdout.to_bytes()),
+            stderr: text(capture.stderr.to_bytes()),
+        })
     }
 
     pub(crate) async fn run(&self, command: &str) -> Ran {
