@@ -16,6 +16,7 @@ fn main() {
     let root = PathBuf::from(var("CARGO_MANIFEST_DIR")).join("../..");
     for path in [
         "crates/bundle/no-unwind.ld",
+        "crates/beneath",
         "crates/outpost",
         "crates/protocol/src",
         "crates/protocol/Cargo.toml",

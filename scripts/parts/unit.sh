@@ -18,11 +18,11 @@ part_unit() {
 unit_tests() {
     local which=(--workspace --exclude farshell-conformance --locked)
     if cargo nextest --version >/dev/null 2>&1; then
-        cargo nextest run "${which[@]}" --no-fail-fast -E 'not binary(chaos) and not binary(docker) and not binary(ssh)'
+        cargo nextest run "${which[@]}" --no-fail-fast -E 'not binary(chaos) and not binary(docker) and not binary(ssh) and not binary(mcp)'
     else
         echo "cargo-nextest is not installed: cargo test does"
         local programs=() name
-        for name in $(test_programs | grep -vxE 'chaos|conformance|docker|ssh'); do
+        for name in $(test_programs | grep -vxE 'chaos|conformance|docker|mcp|ssh'); do
             programs+=(--test "$name")
         done
         cargo test "${which[@]}" --lib --bins "${programs[@]}" --no-fail-fast

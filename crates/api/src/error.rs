@@ -12,8 +12,8 @@ pub struct ErrorBody {
 /// An error, for programs and for people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ApiError {
-    /// Stable: `unavailable`, `invalid`, `not_found`, `already_exists`, `busy`, `permission_denied`, `exhausted`,
-    /// `stale`, `disconnected`, `unknown_outcome`, `not_started`, `identity_changed`, `protocol`, `timed_out`,
+    /// Stable: `unavailable`, `invalid`, `not_found`, `already_exists`, `busy`, `permission_denied`, `denied`,
+    /// `exhausted`, `stale`, `disconnected`, `unknown_outcome`, `not_started`, `identity_changed`, `protocol`, `timed_out`,
     /// `spec_changed`, `system`.
     pub kind: String,
     /// What was being done.

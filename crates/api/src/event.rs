@@ -41,6 +41,10 @@ pub enum EventKind {
     EnvironmentFailed,
     /// Data: `difference`.
     EnvironmentRecreated,
+    /// A command waits for a person's answer. Data: `approval`.
+    ApprovalRequested,
+    /// Data: `approval` (its id), `decision` (`allow` or `deny`), `decided_by`, `reason`.
+    ApprovalAnswered,
     ServerStarted,
     ServerStopped,
 }

@@ -27,11 +27,14 @@ pub struct Target {
     pub backend: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub caller: Option<Caller>,
+    /// A stricter approval mode than the configured one: `smart`, `ask` or `unattended`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub approvals: Option<String>,
 }
 
 impl Default for Target {
     fn default() -> Self {
-        Self { task: "default".into(), backend: None, caller: None }
+        Self { task: "default".into(), backend: None, caller: None, approvals: None }
     }
 }
 

@@ -12,6 +12,7 @@
 //! [`ServerMessage::Error`]. A connection that ends before is resumed with [`Open::attach`] from the offset that
 //! was reached; the process goes on meanwhile.
 
+use crate::approval::Approval;
 use crate::process::Process;
 use crate::run::{Size, StartRequest, Target};
 use crate::{ApiError, Text};
@@ -59,6 +60,22 @@ pub struct AttachTo {
     pub size: Option<Size>,
 }
 
+impl AttachTo {
+    /// The whole of a process that the server knows.
+    #[must_use]
+    pub fn start_of(id: impl Into<String>) -> Self {
+        Self {
+            id: id.into(),
+            target: None,
+            instance: None,
+            from: 0,
+            screen: false,
+            until_closed: false,
+            size: None,
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum ServerMessage {
@@ -78,6 +95,10 @@ pub enum ServerMessage {
         done: Option<u64>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         total: Option<u64>,
+    },
+    /// It waits for a person's answer. Nothing has run yet.
+    Approval {
+        approval: Box<Approval>,
     },
     /// It waited for its session, and begins now.
     Started {

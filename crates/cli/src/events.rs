@@ -117,6 +117,10 @@ fn detail(event: &Event) -> String {
         EventKind::EnvironmentFailed => text("error"),
         EventKind::EnvironmentRecreated => text("difference"),
         EventKind::ProcessStarted => text("command"),
+        EventKind::ApprovalRequested => {
+            event.data.pointer("/approval/command").and_then(Value::as_str).unwrap_or_default().to_owned()
+        }
+        EventKind::ApprovalAnswered => format!("{} by {}", text("decision"), text("decided_by")),
         EventKind::EnvironmentCreated
         | EventKind::EnvironmentStopped
         | EventKind::EnvironmentRemoved

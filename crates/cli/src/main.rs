@@ -5,16 +5,24 @@
 //! | `args/` | what was typed? |
 //! | `reach.rs`, `ids.rs` | where is the server, and which process is meant? |
 //! | `run/`, `attach.rs`, `terminal/` | running a command; this terminal connected to that of a process |
+//! | `cp/` | copying files and directories |
 //! | `ps.rs`, `logs.rs`, `steer.rs` | processes |
+//! | `tool.rs` | the agent's tools |
+//! | `ask.rs`, `approvals.rs`, `audit.rs` | what may run, and what did |
 //! | `env.rs`, `events.rs`, `gc.rs` | environments, what happened, what was left behind |
+//! | `mcp.rs` | the tools for a client that speaks MCP through our pipes |
 //! | `serve.rs`, `server.rs`, `registry.rs` | being the server, and with which backends; looking at it |
 //! | `config.rs`, `doctor.rs`, `load.rs` | settings |
 //! | `input.rs`, `writer.rs`, `signals.rs` | what comes in here, what goes out, and what interrupts |
 //! | `output.rs`, `table.rs`, `times.rs`, `progress.rs` | how is it said? |
 
+mod approvals;
 mod args;
+mod ask;
 mod attach;
+mod audit;
 mod config;
+mod cp;
 mod doctor;
 mod env;
 mod events;
@@ -23,6 +31,7 @@ mod ids;
 mod input;
 mod load;
 mod logs;
+mod mcp;
 mod output;
 mod progress;
 mod ps;
@@ -36,6 +45,7 @@ mod steer;
 mod table;
 mod terminal;
 mod times;
+mod tool;
 mod writer;
 
 use args::{Cli, Command};
@@ -50,7 +60,7 @@ fn main() {
             Err(Stop::BrokenPipe) => code::BROKEN_PIPE,
             Err(Stop::Failed(error)) => {
                 output::print_error(&error);
-                code::FAILED
+                code::of(&error)
             }
         },
         Err(error) => usage(&error),
@@ -67,6 +77,7 @@ fn dispatch(cli: Cli) -> Outcome {
     match cli.command {
         Some(Command::Run(args)) => run::run(&args),
         Some(Command::Shell(args)) => attach::shell(&args),
+        Some(Command::Cp(args)) => cp::run(&args),
         Some(Command::Ps(args)) => ps::run(&args),
         Some(Command::Logs(args)) => logs::run(&args),
         Some(Command::Wait(args)) => steer::wait(&args),
@@ -74,9 +85,15 @@ fn dispatch(cli: Cli) -> Outcome {
         Some(Command::Kill(args)) => steer::kill(&args),
         Some(Command::Signal(args)) => steer::signal(&args),
         Some(Command::Attach(args)) => attach::attach(&args),
+        Some(Command::Approve(args)) => approvals::answer(&args),
+        Some(Command::Approvals(args)) => approvals::list(&args),
+        Some(Command::Audit(args)) => audit::run(&args),
         Some(Command::Env(command)) => env::run(&command),
         Some(Command::Events(args)) => events::run(&args),
         Some(Command::Gc(args)) => gc::run(&args),
+        Some(Command::Tool(args)) => tool::call(&args),
+        Some(Command::Tools(args)) => tool::list(&args),
+        Some(Command::Mcp(args)) => mcp::run(&args),
         Some(Command::Serve(args)) => serve::run(&args),
         Some(Command::Server(command)) => server::run(&command),
         Some(Command::Config(command)) => config::run(command),

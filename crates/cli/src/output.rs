@@ -18,8 +18,15 @@ pub(crate) mod code {
     pub(crate) const FAILED: i32 = 125;
     /// The workdir could not be entered, so the command did not run.
     pub(crate) const NO_WORKDIR: i32 = 126;
+    /// The command was not allowed to run: what a shell says of a program that may not be executed.
+    pub(crate) const DENIED: i32 = 126;
     /// Nobody reads our output: what a shell says of a program that SIGPIPE ended.
     pub(crate) const BROKEN_PIPE: i32 = signal(13);
+
+    /// What stands for an error.
+    pub(crate) fn of(error: &farshell_api::ApiError) -> i32 {
+        if error.kind == "denied" { DENIED } else { FAILED }
+    }
 
     /// What a shell says of a program that a signal ended.
     pub(crate) const fn signal(number: i32) -> i32 {
@@ -154,7 +161,7 @@ pub(crate) fn told(json: bool, outcome: Outcome) -> Outcome {
     match outcome {
         Err(Stop::Failed(error)) if json => {
             print_json(&error_json(&error))?;
-            Ok(code::FAILED)
+            Ok(code::of(&error))
         }
         other => other,
     }

@@ -35,7 +35,12 @@ pub(crate) fn ask<T, F: Future<Output = Result<T, Stop>>>(
 /// A task's environment, as seen from here.
 pub(crate) fn target(task: &str, backend: Option<&str>) -> Result<Target, Error> {
     let task = TaskName::new(task).map_err(|e| crate::output::invalid("reading --task", e.to_string()))?;
-    Ok(Target { task: task.as_str().into(), backend: backend.map(str::to_owned), caller: Some(caller()?) })
+    Ok(Target {
+        task: task.as_str().into(),
+        backend: backend.map(str::to_owned),
+        caller: Some(caller()?),
+        approvals: None,
+    })
 }
 
 /// Where we stand: our directory and variables decide settings, and what a session begins with.

@@ -32,6 +32,8 @@ impl Backends for Registry {
                 settings: (**ssh).clone(),
                 environment: asker.environment.clone(),
                 ssh_config: None,
+                credential_root: asker.home.to_owned(),
+                credential_files: settings.credential_files.clone(),
             }))),
             other => Err(not_in_this_build(other.kind())),
         }
@@ -44,9 +46,11 @@ impl Backends for Registry {
     fn all(&self, home: &Path) -> Vec<Arc<dyn Backend>> {
         let mut all: Vec<Arc<dyn Backend>> = vec![Arc::new(local(home))];
         all.extend(docker_of_server(home).map(|(backend, _)| backend));
+        all.extend(ssh_of_server(home));
         all
     }
 
+    // Not the host: nobody logs in, and perhaps asks for a touch of a key, unless somebody has asked for something.
     fn swept(&self, home: &Path) -> Vec<Arc<dyn Backend>> {
         let mut all: Vec<Arc<dyn Backend>> = vec![Arc::new(local(home))];
         all.extend(docker_of_server(home).filter(|(_, sweeps)| *sweeps).map(|(backend, _)| backend));
@@ -72,6 +76,18 @@ fn docker_of_server(home: &Path) -> Option<(Arc<dyn Backend>, bool)> {
     let settings::Backend::Docker(docker) = &settings.backend else { return None };
     let asker = Asker { home, environment: &environment, start_dir: None };
     Some((Registry.open(&settings, &asker).ok()?, docker.orphan_reaper))
+}
+
+/// The host that the server itself knows of. One that this home has never used is not asked anything.
+fn ssh_of_server(home: &Path) -> Option<Arc<dyn Backend>> {
+    if !home.join("farshell/owner").is_file() {
+        return None;
+    }
+    let context = Context::from_process().ok()?.with_override("backend", "ssh");
+    let environment = context.environment.clone();
+    let settings = Config::load(context).ok()?.resolve().ok()?.settings;
+    let asker = Asker { home, environment: &environment, start_dir: None };
+    Registry.open(&settings, &asker).ok()
 }
 
 /// Why a backend that has a name can't be had.

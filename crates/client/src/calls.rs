@@ -2,6 +2,8 @@
 
 use crate::Result;
 use crate::client::{Call, Client, Repeat};
+use farshell_api::approval::{AnswerRequest, Answered, ApprovalList, ApprovalQuery};
+use farshell_api::audit::{AuditList, AuditQuery, AuditReport};
 use farshell_api::environment::{
     Environment, EnvironmentList, GcRequest, GcResult, RemoveRequest, RemoveResult,
 };
@@ -12,6 +14,7 @@ use farshell_api::process::{
 };
 use farshell_api::run::{RunRequest, RunResult, Size, StartRequest};
 use farshell_api::server::{Done, ServerStatus, StopRequest};
+use farshell_api::tool::{ToolCall, ToolInfo, ToolList, ToolResult};
 use serde::Serialize;
 use serde_json::Value;
 use std::fmt::Write;
@@ -53,10 +56,15 @@ impl Client {
     /// A server that was killed between the record and the start leaves an id that is known never to have begun, and
     /// never will. If the id was chosen here, another one is tried.
     pub async fn start(&self, request: &StartRequest) -> Result<Process> {
+        self.start_as(request, &|_| {}).await
+    }
+
+    /// The same; each id that is tried is told.
+    pub async fn start_as(&self, request: &StartRequest, told: &dyn Fn(&str)) -> Result<Process> {
         let mut attempts = if request.id.is_some() { 1 } else { STARTS };
         let mut request = request.clone();
         loop {
-            request.id.get_or_insert_with(crate::new_process_id);
+            told(request.id.get_or_insert_with(crate::new_process_id));
             let process: Process = self.call(Call::post("/v1/processes", &request, Repeat::Safe)?).await?;
             attempts -= 1;
             if process.state != ProcessState::NotStarted {
@@ -108,6 +116,16 @@ impl Client {
         self.call(Call::get(process_path(id, "/screen"))).await
     }
 
+    pub async fn tools(&self) -> Result<Vec<ToolInfo>> {
+        let list: ToolList = self.call(Call::get("/v1/tools")).await?;
+        Ok(list.tools)
+    }
+
+    /// Never repeated: what a tool does may be done.
+    pub async fn tool(&self, name: &str, call: &ToolCall) -> Result<ToolResult> {
+        self.call(Call::post(format!("/v1/tools/{}", encoded(name)), call, Repeat::Never)?).await
+    }
+
     pub async fn environments(&self) -> Result<Vec<Environment>> {
         let list: EnvironmentList = self.call(Call::get("/v1/environments")).await?;
         Ok(list.environments)
@@ -130,6 +148,24 @@ impl Client {
         self.call(Call::get(with_query("/v1/events", query))).await
     }
 
+    pub async fn approvals(&self, query: &ApprovalQuery) -> Result<ApprovalList> {
+        self.call(Call::get(with_query("/v1/approvals", query))).await
+    }
+
+    pub async fn answer(&self, id: &str, request: &AnswerRequest) -> Result<Answered> {
+        let path = format!("/v1/approvals/{}", encoded(id));
+        // Sent twice, the second is told that there was a first.
+        self.call(Call::post(path, request, Repeat::Never)?).await
+    }
+
+    pub async fn audit(&self, query: &AuditQuery) -> Result<AuditList> {
+        self.call(Call::get(with_query("/v1/audit", query))).await
+    }
+
+    pub async fn verify_audit(&self) -> Result<AuditReport> {
+        self.call(Call::get("/v1/audit/verify")).await
+    }
+
     pub async fn ack(&self, request: &AckRequest) -> Result<Done> {
         self.call(Call::post("/v1/events/ack", request, Repeat::Safe)?).await
     }
@@ -142,8 +178,13 @@ fn process_path(id: &str, rest: &str) -> String {
 /// A path with the fields of a flat struct as its query.
 fn with_query(path: &str, query: &impl Serialize) -> String {
     let mut text = path.to_owned();
-    let Ok(Value::Object(fields)) = serde_json::to_value(query) else { return text };
-    let mut mark = '?';
+    query_of(&mut text, '?', query);
+    text
+}
+
+/// Appends the fields of a flat struct.
+pub(crate) fn query_of(text: &mut String, mut mark: char, query: &impl Serialize) {
+    let Ok(Value::Object(fields)) = serde_json::to_value(query) else { return };
     for (name, value) in fields {
         let value = match value {
             Value::Null => continue,
@@ -154,13 +195,16 @@ fn with_query(path: &str, query: &impl Serialize) -> String {
         text.push_str(&format!("{name}={}", encoded(&value)));
         mark = '&';
     }
-    text
 }
 
 /// Percent-encoded, so that it is one part of a path or query.
 fn encoded(text: &str) -> String {
+    encoded_bytes(text.as_bytes())
+}
+
+pub(crate) fn encoded_bytes(bytes: &[u8]) -> String {
     let mut out = String::new();
-    for byte in text.bytes() {
+    for &byte in bytes {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
             out.push(char::from(byte));
         } else {

@@ -1,5 +1,6 @@
 //! The handle on a server, and the HTTP call.
 
+use crate::body::Out;
 use crate::connect::{self, crowded, nobody};
 use crate::error::{Result, TALKING, disconnected, error, protocol, unknown, with_hint};
 use crate::home::Files;
@@ -8,9 +9,10 @@ use bytes::Bytes;
 use farshell_api::error::ErrorBody;
 use farshell_api::{API_VERSION, ApiError, VERSION_HEADER};
 use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::http::HeaderMap;
-use hyper::{Method, Request, StatusCode};
+use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -35,7 +37,13 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// How often a call is made that may be repeated, with twice the pause each time.
 const CALLS: u32 = 8;
 
-type Sender = SendRequest<Full<Bytes>>;
+/// How this program calls itself, see [`farshell_api::CLIENT_NAME`].
+pub(crate) const NAME: &str = concat!("farshell/", env!("CARGO_PKG_VERSION"));
+
+type Sender = SendRequest<Out>;
+
+/// Connections that are kept for the next calls.
+const KEPT: usize = 64;
 
 /// A handle on the server of one home. It survives the server.
 #[derive(Clone, Debug)]
@@ -50,8 +58,8 @@ struct Inner {
     starter: Option<Starter>,
     /// A connection that nobody has used yet.
     fresh: Mutex<Option<UnixStream>>,
-    /// One that is kept for the next call.
-    kept: Mutex<Option<Sender>>,
+    /// Those that are kept for the next calls.
+    kept: Mutex<Vec<Sender>>,
 }
 
 /// May a call be made again if its answer was lost?
@@ -116,8 +124,14 @@ impl Client {
         Self::new(home, None).connected().await
     }
 
+    /// Connects with the first call.
+    #[must_use]
+    pub fn at(home: &Path, starter: Starter) -> Self {
+        Self::new(home, Some(starter))
+    }
+
     fn new(home: &Path, starter: Option<Starter>) -> Self {
-        let (fresh, kept) = (Mutex::new(None), Mutex::new(None));
+        let (fresh, kept) = (Mutex::new(None), Mutex::default());
         Self { inner: Arc::new(Inner { files: Files::of(home), starter, fresh, kept }) }
     }
 
@@ -202,21 +216,18 @@ impl Client {
     }
 
     async fn attempt(&self, call: &Call) -> std::result::Result<Bytes, Lost> {
-        let kept = lock(&self.inner.kept).take().filter(SendRequest::is_ready);
-        let mut sender = match kept {
-            Some(sender) => sender,
-            None => self.sender().await.map_err(Lost::Final)?,
-        };
+        let mut sender = self.sender().await.map_err(Lost::Final)?;
         let mut request = Request::builder()
             .method(&call.method)
             .uri(&call.path)
             .header("host", "localhost")
+            .header("user-agent", NAME)
             .header("content-type", "application/json");
         // Without it a server of any version answers.
         if !call.any_version {
             request = request.header(VERSION_HEADER, API_VERSION);
         }
-        let body = Full::new(call.body.clone().unwrap_or_default());
+        let body = Out::whole(call.body.clone().unwrap_or_default());
         let request = request.body(body).map_err(|e| Lost::Final(protocol(format!("{}: {e}", call.path))))?;
         let answered = async {
             let response = sender.send_request(request).await.map_err(|e| {
@@ -238,7 +249,7 @@ impl Client {
             answered = answered => answered?,
             error = self.dead(QUIET) => return Err(Lost::Final(error)),
         };
-        *lock(&self.inner.kept) = Some(sender);
+        self.keep(sender);
         if status.is_success() {
             return Ok(body);
         }
@@ -250,7 +261,44 @@ impl Client {
         })
     }
 
+    /// One call whose body or answer may be large, made once. The answer's head is waited for, its body is not.
+    pub(crate) async fn respond(&self, method: &Method, path: &str, body: Out) -> Result<Response<Incoming>> {
+        let mut sender = self.sender().await?;
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("host", "localhost")
+            .header("content-type", "application/octet-stream")
+            .header(VERSION_HEADER, API_VERSION)
+            .body(body)
+            .map_err(|e| protocol(format!("{path}: {e}")))?;
+        let lost = |e: hyper::Error| disconnected(format!("the connection was lost: {e}"));
+        let response = sender.send_request(request).await.map_err(lost)?;
+        if let Some(other) = other_version(response.headers()) {
+            return Err(self.skew(other).await);
+        }
+        self.keep(sender);
+        Ok(response)
+    }
+
+    /// For the next call. Whether it can be used is seen then.
+    fn keep(&self, sender: Sender) {
+        let mut kept = lock(&self.inner.kept);
+        if kept.len() < KEPT {
+            kept.push(sender);
+        }
+    }
+
+    /// A connection for one call.
     async fn sender(&self) -> Result<Sender> {
+        {
+            let mut kept = lock(&self.inner.kept);
+            kept.retain(|sender| !sender.is_closed());
+            // One whose last answer is still being read is left alone.
+            if let Some(at) = kept.iter().rposition(SendRequest::is_ready) {
+                return Ok(kept.swap_remove(at));
+            }
+        }
         let stream = self.reach().await?;
         let (sender, connection) =
             handshake(TokioIo::new(stream)).await.map_err(|e| disconnected(e.to_string()))?;

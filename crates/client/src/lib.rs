@@ -11,7 +11,9 @@
 //! | [`start`] | starting a server if there is none |
 //! | [`client`] | the handle, and the HTTP call |
 //! | [`calls`] | one method for each route |
+//! | [`files`] | the files of an environment, many calls at once |
 //! | [`stream`] | a process's output, input and terminal, live |
+//! | [`bridge`] | an MCP client's pipes, connected to the server |
 //! | [`error`] | what can go wrong |
 //!
 //! # What cannot be known
@@ -19,10 +21,13 @@
 //! [`client::ANSWER`]. If a server dies after it was asked for something that may not be asked for twice, and
 //! before it answered, the error is `unknown_outcome`.
 
+mod body;
+pub mod bridge;
 pub mod calls;
 pub mod client;
 pub mod connect;
 pub mod error;
+pub mod files;
 pub mod home;
 pub mod start;
 pub mod stream;

@@ -4,12 +4,12 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::config::{Config, Context, YamlFile, hide};
+use crate::config::{Config, Context, YamlFile, hide, literal};
 use crate::dotenv::{self, NotEditable};
-use crate::error::{EditError, EditErrorKind, LoadError, LoadErrorKind, Problem, ProblemKind};
+use crate::error::{EditError, EditErrorKind, LoadError, LoadErrorKind, Problem, ProblemKind, UnknownKey};
 use crate::files::{self, LockError, PRIVATE, Stored};
 use crate::key::Key;
-use crate::kind::Fault;
+use crate::kind::{Fault, Parsed, Type};
 use crate::source::Source;
 use crate::table::{BACKEND_ALIAS, Setting};
 use crate::value::{Raw, Value, looks_secret};
@@ -95,8 +95,7 @@ pub fn set(context: &Context, key: &str, value: &str) -> Result<Change, EditErro
             if let Some(problem) = conflict(context, setting, value) {
                 return Err(fail(EditErrorKind::Conflict(Box::new(problem))));
             }
-            let mut change =
-                edit_yaml(context, key, &["terminal", setting.key], Some(&parsed.value.to_json()))?;
+            let mut change = edit_yaml(context, key, &setting.steps(), Some(&parsed.value.to_json()))?;
             change.notes.extend(parsed.notes.into_iter().map(Note::LeftOut));
             change
         }
@@ -140,7 +139,7 @@ pub fn unset(context: &Context, key: &str) -> Result<Change, EditError> {
         Key::parse(key).map_err(|unknown| EditError::new(key, EditErrorKind::UnknownKey(unknown)))?;
     match &parsed {
         Key::Setting(setting) => {
-            let mut change = edit_yaml(context, key, &["terminal", setting.key], None)?;
+            let mut change = edit_yaml(context, key, &setting.steps(), None)?;
             if setting.key == "backend" {
                 change.changed |= edit_yaml(context, key, &["terminal", BACKEND_ALIAS], None)?.changed;
             }
@@ -160,6 +159,36 @@ pub fn unset(context: &Context, key: &str) -> Result<Change, EditError> {
             edit_yaml(context, key, &path, None)
         }
     }
+}
+
+/// Adds an entry to a setting that is a list, unless it is there.
+///
+/// # Errors
+/// As for [`set`], and if the setting is no list.
+pub fn add(context: &Context, key: &str, entry: &str) -> Result<Change, EditError> {
+    let fail = |kind| EditError::new(key, kind);
+    let setting = match Key::parse(key).map_err(|unknown| fail(EditErrorKind::UnknownKey(unknown)))? {
+        Key::Setting(setting) if setting.kind == Type::List && setting.top => setting,
+        _ => return Err(fail(EditErrorKind::UnknownKey(UnknownKey { key: key.into(), suggestion: None }))),
+    };
+    let steps = setting.steps();
+    edit_yaml_with(context, key, &steps, &format!("add {entry:?} to {}", setting.path()), |file| {
+        let root = Some(&file.root);
+        let node =
+            steps.iter().try_fold(root, |node, step| node.map(|node| node.entry(step).map(|found| found.1)));
+        let list = match node.flatten().map(|node| setting.kind.parse(&literal(&file.text, node))) {
+            None => Vec::new(),
+            Some(Ok(Parsed { value: Value::List(list), .. })) => list,
+            Some(Ok(_)) => Vec::new(),
+            Some(Err(fault)) => return Err(EditErrorKind::BadValue(fault)),
+        };
+        if list.iter().any(|known| known == entry) {
+            return Ok(None);
+        }
+        let all: Vec<serde_json::Value> =
+            list.into_iter().map(Into::into).chain(std::iter::once(entry.into())).collect();
+        Ok(Some(all.into()))
+    })
 }
 
 /// What a value of somebody else's key probably is.
@@ -208,18 +237,46 @@ fn edit_yaml(
     path: &[&str],
     value: Option<&serde_json::Value>,
 ) -> Result<Change, EditError> {
-    let file = context.home.config_file();
     let by_hand = match value {
         Some(value) => format!("set {} to {value}", path.join(".")),
         None => format!("remove {}", path.join(".")),
     };
-    let (changed, notes) = edit_file(key, &file, value.is_some(), |stored| {
+    edit_text(context, key, path, value.is_some(), &by_hand, |file| match value {
+        Some(value) => Ok(yaml::set(&file.text, path, value).map(Some)),
+        None => Ok(yaml::unset(&file.text, path)),
+    })
+}
+
+/// Sets what follows from what is there; nothing, if that is `None`.
+fn edit_yaml_with(
+    context: &Context,
+    key: &str,
+    path: &[&str],
+    by_hand: &str,
+    value: impl FnOnce(&YamlFile) -> Result<Option<serde_json::Value>, EditErrorKind>,
+) -> Result<Change, EditError> {
+    edit_text(context, key, path, true, by_hand, |file| {
+        Ok(match value(file)? {
+            Some(value) => yaml::set(&file.text, path, &value).map(Some),
+            None => Ok(None),
+        })
+    })
+}
+
+type NewText = Result<Option<String>, Refusal>;
+
+fn edit_text(
+    context: &Context,
+    key: &str,
+    path: &[&str],
+    create: bool,
+    by_hand: &str,
+    change: impl FnOnce(&YamlFile) -> Result<NewText, EditErrorKind>,
+) -> Result<Change, EditError> {
+    let file = context.home.config_file();
+    let (changed, notes) = edit_file(key, &file, create, |stored| {
         let read = YamlFile::read(&file, stored).map_err(EditErrorKind::Load)?;
-        let new = match value {
-            Some(value) => yaml::set(&read.text, path, value).map(Some),
-            None => yaml::unset(&read.text, path),
-        };
-        let new = new.map_err(|refusal| refused(&file, refusal, &by_hand))?;
+        let new = change(&read)?.map_err(|refusal| refused(&file, refusal, by_hand))?;
         let Some(new) = new else { return Ok(None) };
         let mark: &[u8] =
             if stored.bytes.starts_with(&[0xef, 0xbb, 0xbf]) { &[0xef, 0xbb, 0xbf] } else { &[] };

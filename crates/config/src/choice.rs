@@ -99,6 +99,23 @@ choice! {
 }
 
 choice! {
+    /// When a person is asked before a command runs. The other words are those of Hermes and of its documents.
+    pub enum ApprovalMode {
+        /// About every command.
+        Ask = "ask" | "work along" | "work-along" | "work_along" | "workalong"
+            | "ask all" | "ask-all" | "ask_all" | "askall",
+        /// About risky ones.
+        Smart = "smart" | "run it yourself" | "run-it-yourself" | "run_it_yourself" | "runityourself"
+            | "dangerous" | "ask dangerous" | "ask-dangerous" | "ask_dangerous" | "askdangerous" | "manual",
+        /// Never.
+        Auto = "auto" | "hands off" | "hands-off" | "hands_off" | "handsoff"
+            | "never ask" | "never-ask" | "never_ask" | "neverask" | "off" | "false" | "yolo",
+        /// Nobody is there: what would be asked about is denied.
+        Unattended = "unattended" | "autopilot" | "cron",
+    }
+}
+
+choice! {
     /// What `HOME` is for commands on this machine.
     pub enum HomeMode {
         /// The profile's home where there is one, otherwise the real one.

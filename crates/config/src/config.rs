@@ -15,7 +15,7 @@ use crate::home::{HOME_VARIABLE, HermesHome, expand_tilde};
 use crate::kind::{Fault, Parsed, Type};
 use crate::source::Source;
 use crate::table::{self, BACKEND_ALIAS, Preset, Setting};
-use crate::value::{MASK, Raw};
+use crate::value::{MASK, Raw, holds_secret};
 use crate::yaml::{self, Kind, Merge, Node};
 
 /// The world that settings are read from.
@@ -177,6 +177,20 @@ impl Config {
         names.iter().filter_map(|name| Some((name.clone(), self.variable(name)?))).collect()
     }
 
+    /// Variables of the environment and of `.env` whose values are secrets, by their names.
+    #[must_use]
+    pub fn secrets(&self) -> Vec<(String, String)> {
+        let file =
+            self.dotenv.variables().iter().filter_map(|entry| Some((&entry.name, entry.value.as_ref()?)));
+        self.context
+            .environment
+            .iter()
+            .chain(file)
+            .filter(|(name, _)| holds_secret(name))
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect()
+    }
+
     /// The `terminal` section of the file.
     pub(crate) fn section(&self) -> Option<&Node> {
         self.yaml.as_ref()?.root.entry("terminal").map(|(_, section)| section)
@@ -184,23 +198,17 @@ impl Config {
 
     pub(crate) fn raw(&self, node: &Node) -> Raw {
         let text = self.yaml.as_ref().map_or("", |file| file.text.as_str());
-        match &node.kind {
-            Kind::Null => Raw::Nothing,
-            Kind::List(items) => Raw::List(items.iter().map(|item| self.raw(item)).collect()),
-            Kind::Map(entries) => Raw::Map(
-                entries
-                    .iter()
-                    .map(|(key, value)| (key.scalar_text(text).unwrap_or_default(), self.raw(value)))
-                    .collect(),
-            ),
-            _ => {
-                let scalar = node.scalar_text(text).unwrap_or_default();
-                Raw::Scalar(expand(&scalar, &|name| self.variable(name)))
-            }
-        }
+        read(text, node, &|scalar| expand(&scalar, &|name| self.variable(name)))
     }
 
     fn in_file(&self, setting: &Setting) -> Option<(Source, Raw)> {
+        if setting.top {
+            let file = self.yaml.as_ref()?;
+            let mut steps = setting.steps().into_iter();
+            let first = file.root.entry(steps.next()?)?;
+            let (key, value) = steps.try_fold(first, |(_, node), step| node.entry(step))?;
+            return Some((self.file_source(key), literal(&file.text, value)));
+        }
         let section = self.section()?;
         let (key, value) = section
             .entry(setting.key)
@@ -219,7 +227,8 @@ impl Config {
         found.extend(given.map(|(_, value)| (Source::CommandLine, Raw::Scalar(value.clone()))));
         let special =
             setting.backend_variables.iter().filter(|(kind, _)| *kind == backend).map(|(_, name)| *name);
-        let variables: Vec<&str> = special.chain(std::iter::once(setting.variable)).collect();
+        let own = std::iter::once(setting.variable).filter(|variable| !variable.is_empty());
+        let variables: Vec<&str> = special.chain(own).collect();
         for variable in &variables {
             if let Some(value) = self.context.environment.get(*variable) {
                 found.push((
@@ -259,6 +268,25 @@ impl Config {
             Preset::YesExceptLocal => (backend != BackendKind::Local).to_string(),
         };
         Some(Raw::Scalar(text))
+    }
+}
+
+/// What the file says, as it stands there.
+pub(crate) fn literal(text: &str, node: &Node) -> Raw {
+    read(text, node, &|scalar| scalar)
+}
+
+fn read(text: &str, node: &Node, scalar: &dyn Fn(String) -> String) -> Raw {
+    match &node.kind {
+        Kind::Null => Raw::Nothing,
+        Kind::List(items) => Raw::List(items.iter().map(|item| read(text, item, scalar)).collect()),
+        Kind::Map(entries) => Raw::Map(
+            entries
+                .iter()
+                .map(|(key, value)| (key.scalar_text(text).unwrap_or_default(), read(text, value, scalar)))
+                .collect(),
+        ),
+        _ => Raw::Scalar(scalar(node.scalar_text(text).unwrap_or_default())),
     }
 }
 

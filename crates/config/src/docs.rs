@@ -8,7 +8,7 @@ use crate::table::{Preset, SETTINGS, Setting};
 #[must_use]
 pub fn markdown_table() -> String {
     let mut text = String::from(
-        "| key (`terminal.`) | variable | value | default | backends | meaning |\n|---|---|---|---|---|---|\n",
+        "| key (below `terminal`, except the last ones) | variable | value | default | backends | meaning |\n|---|---|---|---|---|---|\n",
     );
     for setting in SETTINGS {
         let variables: Vec<String> = setting.variables().map(|variable| format!("`{variable}`")).collect();

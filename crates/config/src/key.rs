@@ -25,7 +25,10 @@ impl Key {
     pub(crate) fn parse(key: &str) -> Result<Self, UnknownKey> {
         let key = key.trim();
         if let Some(rest) = key.strip_prefix("terminal.") {
-            return Self::below_terminal(rest).ok_or_else(|| unknown(key, rest));
+            return match Self::below_terminal(rest) {
+                Some(Self::Setting(setting)) if setting.top => Err(unknown(key, rest)),
+                found => found.ok_or_else(|| unknown(key, rest)),
+            };
         }
         if key.contains('.') {
             let path: Vec<String> = key.split('.').map(str::to_owned).collect();
@@ -33,6 +36,8 @@ impl Key {
             // `docker_env.LANG` is short for `terminal.docker_env.LANG`.
             return match Self::below_terminal(key) {
                 Some(entry) => Ok(entry),
+                // A list that nobody reads protects nobody.
+                None if is_slip(key) => Err(unknown(key, key)),
                 None if sound => Ok(Self::Foreign(path)),
                 None => Err(UnknownKey { key: key.to_owned(), suggestion: None }),
             };
@@ -75,8 +80,22 @@ impl Key {
     }
 }
 
+/// Whether a key below `approvals` is probably meant to be one of ours.
+pub(crate) fn is_slip(key: &str) -> bool {
+    let below = |key: &'_ str| key.strip_prefix(table::APPROVALS)?.strip_prefix('.').map(str::to_owned);
+    let Some(name) = below(key) else { return false };
+    let ours: Vec<String> = SETTINGS.iter().filter_map(|setting| below(setting.key)).collect();
+    !ours.contains(&name)
+        && !table::APPROVALS_OF_HERMES.contains(&name.as_str())
+        && nearest(&name, ours.iter().map(String::as_str)).is_some()
+}
+
+pub(crate) fn suggestion(name: &str) -> Option<String> {
+    let near = nearest(name, SETTINGS.iter().map(|setting| setting.key))?;
+    table::find(near).map(Setting::path)
+}
+
 fn unknown(key: &str, name: &str) -> UnknownKey {
-    let suggestion =
-        nearest(name, SETTINGS.iter().map(|setting| setting.key)).map(|key| format!("terminal.{key}"));
+    let suggestion = suggestion(name);
     UnknownKey { key: key.to_owned(), suggestion }
 }

@@ -47,7 +47,7 @@ pub mod value;
 pub mod volume;
 pub mod yaml;
 
-pub use change::{Change, Note, set, unset};
+pub use change::{Change, Note, add, set, unset};
 pub use choice::BackendKind;
 pub use config::{Config, Context};
 pub use docs::markdown_table;

@@ -3,11 +3,12 @@
 use crate::choice::BackendKind;
 use crate::config::{Candidate, Config, is_ours};
 use crate::error::{InvalidSettings, Problem, ProblemKind, Warning};
+use crate::key::{is_slip, suggestion};
 use crate::kind::Fault;
 use crate::settings::{Settings, Values};
 use crate::source::Source;
-use crate::suggest::{nearest, nearest_variable};
-use crate::table::{self, BACKEND_ALIAS, NOT_USED, SETTINGS, Setting};
+use crate::suggest::nearest_variable;
+use crate::table::{self, APPROVALS, BACKEND_ALIAS, NOT_USED, SETTINGS, Setting};
 use crate::value::{Value, looks_secret};
 use crate::yaml::Kind;
 
@@ -29,6 +30,7 @@ impl Config {
         let mut problems = Vec::new();
         let mut warnings = self.oddities();
         self.check_section(&mut problems, &mut warnings);
+        self.check_approvals(&mut problems, &mut warnings);
         self.check_overrides(&mut problems);
         let selected = self.backend();
         // With no backend, only what matters for all of them can be judged.
@@ -90,7 +92,7 @@ impl Config {
                 for (key, _) in entries {
                     let name = key.scalar_text(text).unwrap_or_default();
                     let source = self.file_source(key);
-                    if name == BACKEND_ALIAS || table::find(&name).is_some() {
+                    if name == BACKEND_ALIAS || table::find(&name).is_some_and(|setting| !setting.top) {
                         continue;
                     }
                     match NOT_USED.iter().find(|(known, _)| *known == name) {
@@ -109,9 +111,38 @@ impl Config {
         }
     }
 
+    /// Hermes has more keys here than Farshell. One that is nearly one of ours is taken for a slip.
+    fn check_approvals(&self, problems: &mut Vec<Problem>, warnings: &mut Vec<Warning>) {
+        let Some(file) = &self.yaml else { return };
+        let Some((key, section)) = file.root.entry(APPROVALS) else { return };
+        match &section.kind {
+            Kind::Null => {}
+            Kind::Map(entries) => {
+                for (key, _) in entries {
+                    let name = format!("{APPROVALS}.{}", key.scalar_text(&file.text).unwrap_or_default());
+                    let source = self.file_source(key);
+                    if table::find(&name).is_some() {
+                        continue;
+                    }
+                    if is_slip(&name) {
+                        let kind = ProblemKind::UnknownKey { suggestion: suggestion(&name) };
+                        problems.push(Problem { key: name, source: Some(source), kind });
+                    } else {
+                        warnings.push(Warning::NotUsed { key: name, source, why: "it is Hermes' own" });
+                    }
+                }
+            }
+            _ => problems.push(Problem {
+                key: APPROVALS.into(),
+                source: Some(self.file_source(key)),
+                kind: ProblemKind::NotAMap,
+            }),
+        }
+    }
+
     fn check_overrides(&self, problems: &mut Vec<Problem>) {
         for (key, _) in &self.context.overrides {
-            if table::find(key).is_none() {
+            if table::find(key).is_none_or(|setting| setting.top) {
                 problems.push(unknown_key(key, Source::CommandLine));
             }
         }
@@ -168,8 +199,7 @@ pub(crate) fn bad_value(setting: &Setting, candidate: &Candidate, fault: &Fault)
 }
 
 fn unknown_key(name: &str, source: Source) -> Problem {
-    let suggestion =
-        nearest(name, SETTINGS.iter().map(|setting| setting.key)).map(|key| format!("terminal.{key}"));
+    let suggestion = suggestion(name);
     Problem {
         key: format!("terminal.{name}"),
         source: Some(source),

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::choice::{
-    BackendKind, HomeMode, HostKeyPolicy, Isolation, ModalMode, OnSpecChange, SingularityGpu,
+    ApprovalMode, BackendKind, HomeMode, HostKeyPolicy, Isolation, ModalMode, OnSpecChange, SingularityGpu,
 };
 pub use crate::directory::StartDirectory;
 use crate::home::HermesHome;
@@ -64,6 +64,25 @@ pub struct Settings {
     pub log_cap: u64,
     /// Files below the Hermes home that are put into the place, relative to it. Empty on the local backend.
     pub credential_files: Vec<PathBuf>,
+    /// What may run.
+    pub approvals: ApprovalSettings,
+}
+
+/// What may run, and who is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApprovalSettings {
+    /// When a person is asked.
+    pub mode: ApprovalMode,
+    /// How long an answer is waited for.
+    pub timeout: Duration,
+    /// What never runs.
+    pub deny: Vec<String>,
+    /// Rules that don't count when nobody is there.
+    pub unattended_allow: Vec<String>,
+    /// Whether nothing runs that can't be written to the audit log.
+    pub audit_required: bool,
+    /// What runs without being asked about.
+    pub allowlist: Vec<String>,
 }
 
 /// The selected backend.
@@ -360,6 +379,14 @@ impl Settings {
             term_grace: values.seconds("daemon_term_grace_seconds"),
             log_cap: values.integer("log_cap_mb").unsigned_abs().saturating_mul(1024 * 1024),
             credential_files,
+            approvals: ApprovalSettings {
+                mode: values.choice("approvals.mode", ApprovalMode::Ask),
+                timeout: values.seconds("approvals.timeout"),
+                deny: values.list("approvals.deny"),
+                unattended_allow: values.list("approvals.unattended_allow"),
+                audit_required: values.bool("approvals.audit_required"),
+                allowlist: values.list("command_allowlist"),
+            },
         }
     }
 }

@@ -4,7 +4,8 @@
 //! A new setting is one line here and one field in [`crate::settings`].
 
 use crate::choice::{
-    BackendKind, HomeMode, HostKeyPolicy, Isolation, ModalMode, OnSpecChange, SingularityGpu, Words,
+    ApprovalMode, BackendKind, HomeMode, HostKeyPolicy, Isolation, ModalMode, OnSpecChange, SingularityGpu,
+    Words,
 };
 use crate::kind::{NO_LIMIT, Type};
 
@@ -27,9 +28,12 @@ pub enum Preset {
 /// One setting.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
-    /// The key below `terminal.`.
+    /// The key below `terminal.`, or from the top of the file.
     pub key: &'static str,
-    /// The variable with the same meaning.
+    /// Whether the key is one from the top of the file. Such a setting is what the file says, to the letter: no
+    /// variable, of the environment or inside the text, has a say in it.
+    pub top: bool,
+    /// The variable with the same meaning; empty if there is none.
     pub variable: &'static str,
     /// Variables that mean it for one backend only, and beat `variable` there.
     pub backend_variables: &'static [(BackendKind, &'static str)],
@@ -46,10 +50,16 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// `terminal.` and the key.
+    /// `terminal.` and the key, or the key from the top of the file.
     #[must_use]
     pub fn path(&self) -> String {
-        format!("terminal.{}", self.key)
+        self.steps().join(".")
+    }
+
+    /// The way to it from the top of the file.
+    #[must_use]
+    pub fn steps(&self) -> Vec<&'static str> {
+        if self.top { self.key.split('.').collect() } else { vec!["terminal", self.key] }
     }
 
     /// Whether it matters for this backend.
@@ -60,7 +70,8 @@ impl Setting {
 
     /// Every variable that sets it on some backend.
     pub fn variables(&self) -> impl Iterator<Item = &'static str> + use<> {
-        std::iter::once(self.variable).chain(self.backend_variables.iter().map(|(_, variable)| *variable))
+        let own = std::iter::once(self.variable).filter(|variable| !variable.is_empty());
+        own.chain(self.backend_variables.iter().map(|(_, variable)| *variable))
     }
 
     const fn secret(mut self) -> Self {
@@ -125,7 +136,32 @@ const fn row(
     backends: &'static [BackendKind],
     help: &'static str,
 ) -> Setting {
-    Setting { key, variable, backend_variables: &[], kind, default, backends, secret: false, help }
+    Setting {
+        key,
+        top: false,
+        variable,
+        backend_variables: &[],
+        kind,
+        default,
+        backends,
+        secret: false,
+        help,
+    }
+}
+
+/// From the top of the file.
+const fn top(key: &'static str, kind: Type, default: Preset, help: &'static str) -> Setting {
+    Setting {
+        key,
+        top: true,
+        variable: "",
+        backend_variables: &[],
+        kind,
+        default,
+        backends: ALL,
+        secret: false,
+        help,
+    }
 }
 
 use Preset::{Text, Unset};
@@ -199,4 +235,16 @@ pub const SETTINGS: &[Setting] = &[
     row("managed_modal_cancel_read_timeout_seconds", "TERMINAL_MANAGED_MODAL_CANCEL_READ_TIMEOUT_SECONDS", Type::Number { min: 0.1, max: 3600.0, unit: "seconds" }, Text("5"), MODAL, "managed mode: wait for an answer to a cancel"),
 
     row("daytona_image", "TERMINAL_DAYTONA_IMAGE", Type::Word, Text(DEFAULT_IMAGE), DAYTONA, "image of the sandbox"),
+
+    top("approvals.mode", choice(ApprovalMode::WORDS), Text("smart"), "when a person is asked: about every command, about risky ones, never; `unattended` denies what would be asked"),
+    top("approvals.timeout", SECONDS, Text("60"), "how long an answer is waited for; none is a no"),
+    top("approvals.deny", Type::List, Text("[]"), "commands that never run, in any mode and on any backend; `*` stands for anything"),
+    top("approvals.unattended_allow", Type::List, Text("[]"), "names of rules whose objections don't count in the mode `unattended`"),
+    top("approvals.audit_required", Type::Bool, Text("false"), "run nothing that can't be written to the audit log"),
+    top("command_allowlist", Type::List, Text("[]"), "commands that run without being asked about; `rule:NAME` is whatever that rule objects to"),
 ];
+
+/// The section of approvals in the file, which Hermes has too.
+pub const APPROVALS: &str = "approvals";
+/// Keys there that only Hermes has, and that look like ours.
+pub const APPROVALS_OF_HERMES: [&str; 3] = ["cron_mode", "single_query_mode", "unattended_mode"];

@@ -149,6 +149,29 @@ pub fn looks_secret(name: &str) -> bool {
         && !matches!(name.as_str(), "TERMINAL_SSH_KEY" | "SSH_KEY")
 }
 
+/// Whether a variable of this name holds something that nobody should see, by the words in it.
+#[must_use]
+pub fn holds_secret(name: &str) -> bool {
+    const WORDS: [&str; 15] = [
+        "KEY",
+        "KEYS",
+        "APIKEY",
+        "TOKEN",
+        "TOKENS",
+        "SECRET",
+        "SECRETS",
+        "PASSWORD",
+        "PASSWD",
+        "PASSPHRASE",
+        "CREDENTIAL",
+        "CREDENTIALS",
+        "JWT",
+        "PAT",
+        "COOKIE",
+    ];
+    name.to_ascii_uppercase().split(['_', '-']).any(|word| WORDS.contains(&word))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

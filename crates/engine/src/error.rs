@@ -34,6 +34,8 @@ pub enum Kind {
     /// The session is busy and the caller did not want to wait.
     Busy,
     PermissionDenied,
+    /// The policy or a person does not allow it. Nothing of it has run.
+    Denied,
     /// Memory, disk, processes or descriptors have run out.
     Exhausted,
     /// A file is not what the caller thought it was.
@@ -78,6 +80,7 @@ impl Kind {
             Self::AlreadyExists => "already_exists",
             Self::Busy => "busy",
             Self::PermissionDenied => "permission_denied",
+            Self::Denied => "denied",
             Self::Exhausted => "exhausted",
             Self::Stale => "stale",
             Self::Disconnected => "disconnected",

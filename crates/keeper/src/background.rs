@@ -2,6 +2,7 @@
 
 use crate::alive::Token;
 use crate::events::event;
+use crate::gate::Cleared;
 use crate::progress::Progress;
 use crate::request::Plan;
 use crate::slot::{Live, Use};
@@ -78,24 +79,29 @@ pub(crate) fn pause(attempt: usize) -> Duration {
 }
 
 impl Inner {
+    /// The process that was started under this id, if there is one.
+    pub(crate) async fn started_before(self: &Arc<Self>, plan: &Plan) -> Result<Option<Process>> {
+        match self.common.store.process(plan.id.as_str()).await.map_err(from_store)? {
+            Some(row) => self.repeated(plan, row).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
     /// Starts a background process, or finds the one that was started under this id.
     pub(crate) async fn start_background(
         self: &Arc<Self>,
         plan: Plan,
+        cleared: Cleared,
         progress: Progress<'_>,
     ) -> Result<Process> {
         let store = &self.common.store;
         let id = plan.id.as_str();
-        if let Some(row) = store.process(id).await.map_err(from_store)? {
-            return self.repeated(&plan, row).await;
-        }
         if self.unfinished().len() >= MOST {
             let message = format!("{MOST} background processes run already");
             return Err(Error::new(Kind::Exhausted, format!("starting {id}"), message)
                 .with_hint("`farshell ps` shows them, `farshell kill` ends them"));
         }
-        let resolved = self.resolver.resolve(&plan.request.target)?;
-        let wanted = resolved.wanted(&plan.request.target.task)?;
+        let Cleared { resolved, wanted, audited } = cleared;
         let session = sessions::outpost_name(wanted.shared, wanted.task.as_str(), &plan.request.session)?;
         let mut start = plan.start(&resolved.settings, session)?;
         start.variables.clone_from(&resolved.variables);
@@ -111,6 +117,8 @@ impl Inner {
             Insert::Inserted => {}
             Insert::Exists(row) => return self.repeated(&plan, *row).await,
         }
+        // Its end is recorded with the process's.
+        audited.hand_over();
         let unfinished = self.remember(&row);
         let caller = plan.request.target.caller.as_ref();
         let defaults = || sessions::defaults(self.resolver.world(), &resolved, caller);
@@ -275,6 +283,7 @@ impl Inner {
             "output_tail": tail.unwrap_or_default(),
         });
         let completion = result::completion(process);
+        self.audit_end(process);
         let mut attempt = 0;
         loop {
             let event = event(EventKind::ProcessCompleted, data.clone());

@@ -2,11 +2,13 @@
 
 use crate::progress::Progress;
 use crate::slot::Use;
-use crate::{Inner, sessions};
+use crate::{Inner, Keeper, sessions};
 use farshell_api::run::{Place, Target};
+use farshell_config::Settings;
 use farshell_engine::Result;
 use farshell_engine::client::Outpost;
 use farshell_protocol::SessionName;
+use std::path::Path;
 use std::sync::Arc;
 
 /// An environment whose files are used. It is not put away for as long as somebody holds this.
@@ -64,5 +66,21 @@ impl Inner {
             entered.slot.session_opened(session.as_str());
         }
         Ok(Files { entered, session, key: wanted.key, backend: resolved.backend.name() })
+    }
+}
+
+impl Keeper {
+    /// What counts for a target, as its settings say.
+    ///
+    /// # Errors
+    /// They can't be read or used.
+    pub fn settings(&self, target: &Target) -> Result<Settings> {
+        Ok(self.inner.resolver.resolve(target)?.settings.clone())
+    }
+
+    /// `$HERMES_HOME`.
+    #[must_use]
+    pub fn home(&self) -> &Path {
+        &self.inner.resolver.world().home
     }
 }

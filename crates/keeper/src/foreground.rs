@@ -1,7 +1,9 @@
 //! Foreground commands: nothing is recorded of them. The outpost knows them by their ids, and the keeper remembers
 //! for a while where it sent which.
 
+use crate::audit::{self, Audited};
 use crate::background::{blank, session_of};
+use crate::gate::Cleared;
 use crate::progress::Progress;
 use crate::promotion::{Promotion, time_is_up};
 use crate::request::{Plan, Way};
@@ -151,7 +153,32 @@ pub(crate) struct Job {
     start: Start,
     promotion: Option<Promotion>,
     resolved: Arc<Resolved>,
+    audited: Audited,
     _pending: Pending,
+}
+
+/// A foreground command whose whole output is wanted.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) plan: Plan,
+    input: Option<Text>,
+    max_output: usize,
+}
+
+impl Run {
+    /// # Errors
+    /// A field can't be used.
+    pub(crate) fn new(mut request: RunRequest) -> Result<Self> {
+        if request.max_output > MOST_OUTPUT {
+            let message = format!("{} bytes; at most {MOST_OUTPUT} are given at once", request.max_output);
+            return Err(
+                crate::request::invalid("max_output", message).with_hint("the rest can be read from the log")
+            );
+        }
+        request.start.stdin |= request.input.is_some();
+        let plan = Plan::new(request.start, Way::Run)?;
+        Ok(Self { plan, input: request.input, max_output: request.max_output })
+    }
 }
 
 /// A command that was not begun when this is dropped will not be.
@@ -174,9 +201,13 @@ pub(crate) enum Finished {
 
 impl Inner {
     /// Everything that comes before a foreground command.
-    pub(crate) async fn job(self: &Arc<Self>, plan: Plan, progress: Progress<'_>) -> Result<Job> {
-        let resolved = self.resolver.resolve(&plan.request.target)?;
-        let wanted = resolved.wanted(&plan.request.target.task)?;
+    pub(crate) async fn job(
+        self: &Arc<Self>,
+        plan: Plan,
+        cleared: Cleared,
+        progress: Progress<'_>,
+    ) -> Result<Job> {
+        let Cleared { resolved, wanted, audited } = cleared;
         let session = sessions::outpost_name(wanted.shared, wanted.task.as_str(), &plan.request.session)?;
         let mut start = plan.start(&resolved.settings, session)?;
         start.variables.clone_from(&resolved.variables);
@@ -189,7 +220,7 @@ impl Inner {
         let foreground = self.remember_foreground(blank(&plan, &entered), &entered);
         foreground.set_size(plan.request.pty);
         let pending = Pending(Arc::clone(&foreground));
-        Ok(Job { plan, foreground, entered, start, promotion, resolved, _pending: pending })
+        Ok(Job { plan, foreground, entered, start, promotion, resolved, audited, _pending: pending })
     }
 
     pub(crate) fn remember_foreground(&self, process: Process, entered: &Use) -> Arc<Foreground> {
@@ -206,21 +237,14 @@ impl Inner {
     }
 
     /// A foreground command with its whole output.
-    pub(crate) async fn run(self: &Arc<Self>, mut request: RunRequest) -> Result<RunResult> {
-        if request.max_output > MOST_OUTPUT {
-            let message = format!("{} bytes; at most {MOST_OUTPUT} are given at once", request.max_output);
-            return Err(
-                crate::request::invalid("max_output", message).with_hint("the rest can be read from the log")
-            );
-        }
-        request.start.stdin |= request.input.is_some();
-        let session = request.start.session.clone();
-        let job = self.job(Plan::new(request.start, Way::Run)?, &|_| {}).await?;
+    pub(crate) async fn run(self: &Arc<Self>, run: Run, cleared: Cleared) -> Result<RunResult> {
+        let session = run.plan.request.session.clone();
+        let job = self.job(run.plan, cleared, &|_| {}).await?;
         let (live, id) = (Arc::clone(&job.entered.live), job.plan.id.clone());
-        let mut capture = Capture::new(request.max_output);
+        let (mut capture, input) = (Capture::new(run.max_output), run.input);
         let finished = {
             let mut run = std::pin::pin!(self.foreground(job, &mut capture));
-            match request.input {
+            match input {
                 None => run.await,
                 Some(input) => {
                     let feed = std::pin::pin!(feed(&live, &id, &input));
@@ -241,7 +265,7 @@ impl Inner {
     /// Runs a command and follows it to its end, or to where it is made a background process. If this is dropped
     /// on the way, the command goes on.
     pub(crate) async fn foreground(self: &Arc<Self>, job: Job, sink: &mut dyn Sink) -> Result<Finished> {
-        let Job { plan, foreground, entered, start, promotion, resolved, _pending } = job;
+        let Job { plan, foreground, entered, start, promotion, resolved, audited, _pending } = job;
         let (live, slot) = (Arc::clone(&entered.live), Arc::clone(&entered.slot));
         foreground.stage.store(ACTIVE, Ordering::SeqCst);
         let after = promotion.as_ref().map(|promotion| promotion.after);
@@ -249,7 +273,7 @@ impl Inner {
             inner: Arc::clone(self),
             foreground: Arc::clone(&foreground),
             id: plan.id.clone(),
-            held: Some((entered, promotion)),
+            held: Some((entered, promotion, audited)),
         };
         let started = Notify::new();
         let mut sink = Noting { sink, started: &started };
@@ -280,16 +304,21 @@ impl Inner {
         };
         let held = attended.held.take();
         match (ended, held) {
-            (Some(Ok(status)), _) => {
-                let process = foreground.update(&status);
-                foreground.is_over();
+            (Some(Ok(status)), held) => {
+                let process = self.over(&foreground, &status, held.map(|(.., audited)| audited));
                 Ok(Finished::Ended(process))
             }
-            (Some(Err(error)), _) => {
+            (Some(Err(error)), held) => {
                 foreground.is_over();
-                Err(with_epitaph(error, &live))
+                let error = with_epitaph(error, &live);
+                if let Some((.., audited)) = held {
+                    audited.ended(audit::failure(&error), Some(live.identity.clone()));
+                }
+                Err(error)
             }
-            (None, Some((entered, Some(promotion)))) => {
+            (None, Some((entered, Some(promotion), audited))) => {
+                // It is a process that is recorded from here on, and so is its end.
+                audited.hand_over();
                 // On a task of its own: it is not left half done by a caller who goes away.
                 let inner = Arc::clone(self);
                 let promoting = self
@@ -301,6 +330,19 @@ impl Inner {
             }
             (None, _) => Err(crate::closed()),
         }
+    }
+
+    /// It has ended: that is told, recorded, and where its session is now.
+    fn over(&self, foreground: &Foreground, status: &Status, audited: Option<Audited>) -> Process {
+        let process = foreground.update(status);
+        foreground.is_over();
+        if let Some(audited) = audited {
+            audited.ended(audit::outcome(&process), Some(process.place.clone()));
+        }
+        if let (Some(session), Some(cwd)) = (&process.session, &process.cwd) {
+            self.gate.session_is_at(&process.environment, &process.task, session, &cwd.0);
+        }
+        process
     }
 
     /// Takes up a foreground command of which only its outpost knows.
@@ -317,13 +359,14 @@ impl Inner {
             promotion.describe(&mut process);
         }
         result::update(&mut process, status, now());
+        let audited = self.audited_before(&process);
         let foreground = self.remember_foreground(process, &entered);
         foreground.stage.store(ACTIVE, Ordering::SeqCst);
         drop(Attended {
             inner: Arc::clone(self),
             foreground: Arc::clone(&foreground),
             id: status.id.clone(),
-            held: Some((entered, promotion)),
+            held: Some((entered, promotion, audited)),
         });
         foreground
     }
@@ -353,12 +396,12 @@ struct Attended {
     inner: Arc<Inner>,
     foreground: Arc<Foreground>,
     id: ProcessId,
-    held: Option<(Use, Option<Promotion>)>,
+    held: Option<(Use, Option<Promotion>, Audited)>,
 }
 
 impl Drop for Attended {
     fn drop(&mut self) {
-        let Some((entered, promotion)) = self.held.take() else { return };
+        let Some((entered, promotion, audited)) = self.held.take() else { return };
         let (inner, foreground, id) =
             (Arc::clone(&self.inner), Arc::clone(&self.foreground), self.id.clone());
         self.inner.common.tasks.spawn(async move {
@@ -376,11 +419,15 @@ impl Drop for Attended {
             };
             match (ended, promotion) {
                 (None, Some(promotion)) => {
+                    audited.hand_over();
                     // If it fails, it was killed for that.
                     let _ = inner.promote(&id, promotion, &foreground, entered).await;
                 }
-                (Some(Ok(status)), _) => drop(foreground.update(&status)),
-                _ => {}
+                (Some(Ok(status)), _) => drop(inner.over(&foreground, &status, Some(audited))),
+                (Some(Err(error)), _) => {
+                    audited.ended(audit::failure(&error), Some(entered.live.identity.clone()));
+                }
+                (None, None) => {}
             }
             foreground.is_over();
         });

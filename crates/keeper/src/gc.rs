@@ -113,7 +113,7 @@ fn item(backend: &dyn Backend, found: &Found) -> GcItem {
     let (kind, why) = match (found.alive, &found.task) {
         (true, _) => ("outpost", format!("no record claims it; its outpost runs{age}")),
         (false, Some(_)) => ("place", format!("no record claims it, and its outpost is dead{age}")),
-        (false, None) => ("place", format!("left by an earlier start of this machine{age}")),
+        (false, None) => ("place", format!("left of a place that nobody can use again{age}")),
     };
     GcItem {
         backend: backend.name().to_owned(),

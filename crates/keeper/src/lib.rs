@@ -6,9 +6,10 @@
 //! # The way of a command
 //! 1. The request is checked, the settings of its caller are read (`resolve`), and with them the environment is
 //!    found that is meant.
-//! 2. The environment is entered, and made if it is not there (`environments`). While somebody is in it, it is
+//! 2. It is judged, and a person is asked if need be (`gate`). What may not run leaves no trace but in the audit log.
+//! 3. The environment is entered, and made if it is not there (`environments`). While somebody is in it, it is
 //!    not put away (`slot`, `reaper`).
-//! 3. A foreground command runs under its caller's eyes and is recorded nowhere: its outpost knows it
+//! 4. A foreground command runs under its caller's eyes and is recorded nowhere: its outpost knows it
 //!    (`foreground`). A background process is recorded before it is started, and its end is recorded once
 //!    (`background`).
 //!
@@ -20,6 +21,7 @@
 //! |---|---|
 //! | `resolve`, `spec`, `sessions`, `variables` | what does a caller mean, and what counts for it? |
 //! | `request` | can it be done? |
+//! | `gate`, `rules`, `approvals`, `denial`, `audit` | may it be done? |
 //! | `environments`, `slot`, `place`, `shells`, `shown`, `progress` | where? |
 //! | `ending`, `reaper`, `removal`, `gc` | when does that end? |
 //! | `foreground`, `promotion`, `background`, `watching`, `watch` | what runs? |
@@ -29,12 +31,16 @@
 //! | `result`, `signals`, `alive`, `tasks` | tools |
 
 mod alive;
+mod approvals;
+mod audit;
 mod background;
+mod denial;
 mod ending;
 mod environments;
 mod events;
 mod files;
 mod foreground;
+mod gate;
 mod gc;
 mod logs;
 mod place;
@@ -47,6 +53,7 @@ mod removal;
 mod request;
 mod resolve;
 mod result;
+mod rules;
 mod screen;
 mod sessions;
 mod shells;
@@ -63,6 +70,8 @@ mod watching;
 use alive::Alive;
 use background::Unfinished;
 use environments::Environments;
+use farshell_api::approval::{AnswerRequest, Answered, ApprovalList, ApprovalQuery, Surface};
+use farshell_api::audit::{AuditList, AuditQuery, AuditReport};
 use farshell_api::environment::{Environment, GcRequest, GcResult, RemoveRequest, RemoveResult};
 use farshell_api::event::{AckRequest, EventKind, EventList, EventQuery};
 use farshell_api::process::{
@@ -76,8 +85,10 @@ use farshell_api::{ApiError, Millis};
 use farshell_config::{BackendKind, Settings};
 use farshell_engine::backend::News;
 use farshell_engine::{Backend, Error, Kind, Result, Retry};
+use farshell_policy::Redactor;
 use farshell_store::Store;
-use foreground::Recent;
+use foreground::{Recent, Run};
+use gate::Gate;
 use processes::{Known, Reached};
 use request::{Plan, Way};
 use resolve::{Resolver, World};
@@ -91,6 +102,8 @@ use streams::Work;
 use tokio::sync::watch as signal;
 
 pub use files::Files;
+pub use gate::{Deed, Permit};
+pub use progress::Observer;
 pub use result::run_result;
 
 /// The backends of this build.
@@ -135,10 +148,26 @@ pub struct Options {
     pub backends: Arc<dyn Backends>,
 }
 
-/// Owner of all environments of one home.
+/// Owner of all environments of one home, and in whose name it is asked.
 #[derive(Clone, Debug)]
 pub struct Keeper {
     inner: Arc<Inner>,
+    by: Arc<By>,
+}
+
+/// In whose name something is asked for. A server says what it knows of its callers; they don't say it of each other.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Origin {
+    pub surface: Surface,
+    /// The program that asks, as it calls itself.
+    pub client: Option<String>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct By {
+    origin: Origin,
+    /// What is started has a permit already.
+    permitted: bool,
 }
 
 #[derive(Debug)]
@@ -152,6 +181,7 @@ struct Inner {
     /// Who sends input to which process, one at a time.
     turns: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
     breaker: watch::Breaker,
+    gate: Gate,
     warnings: Vec<String>,
 }
 
@@ -275,6 +305,7 @@ impl Keeper {
             recent: Mutex::default(),
             turns: Mutex::default(),
             breaker: watch::Breaker::default(),
+            gate: Gate::new(&dir),
             warnings,
         });
         let started = events::event(
@@ -286,13 +317,73 @@ impl Keeper {
         inner.common.tasks.spawn(reaper::run(Arc::clone(&inner.environments)));
         let sweeping = Arc::clone(&inner);
         inner.common.tasks.spawn(async move { sweeping.sweep().await });
-        Ok(Self { inner })
+        Ok(Self { inner, by: Arc::default() })
     }
 
     /// What a person should know since the start: a database that was moved aside, say.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
-        self.inner.warnings.clone()
+        self.inner.warnings.iter().cloned().chain(self.inner.gate.audit.warning()).collect()
+    }
+
+    /// The same keeper, asked in somebody's name.
+    #[must_use]
+    pub fn on_behalf(&self, origin: Origin) -> Self {
+        let by = By { origin, ..By::clone(&self.by) };
+        Self { inner: Arc::clone(&self.inner), by: Arc::new(by) }
+    }
+
+    /// The same keeper, for commands that belong to what was permitted: they are not judged once more.
+    #[must_use]
+    pub fn under(&self, permit: &Permit) -> Self {
+        let _ = permit;
+        let by = By { permitted: true, ..By::clone(&self.by) };
+        Self { inner: Arc::clone(&self.inner), by: Arc::new(by) }
+    }
+
+    /// Leave for what is no command of the shell. If this is dropped while a person is asked, the question is
+    /// withdrawn.
+    ///
+    /// # Errors
+    /// The policy or a person does not allow it.
+    pub async fn permit(&self, deed: Deed<'_>, observer: &dyn Observer) -> Result<Permit> {
+        let _call = self.inner.common.alive.token();
+        self.inner.permit(deed, &self.by, observer).await
+    }
+
+    /// What masks the secrets of a caller in what a model or a log sees.
+    ///
+    /// # Errors
+    /// The settings can't be read.
+    pub fn redactor(&self, target: &Target) -> Result<Arc<Redactor>> {
+        Ok(Arc::clone(&self.inner.resolver.resolve(target)?.rules.redactor))
+    }
+
+    /// What waits for a person's answer.
+    pub async fn approvals(&self, query: ApprovalQuery) -> Result<ApprovalList> {
+        let _call = self.inner.common.alive.token();
+        self.inner.gate.approvals.list(query).await
+    }
+
+    /// Answers. The first answer counts.
+    pub async fn answer(&self, id: &str, request: AnswerRequest) -> Result<Answered> {
+        let _call = self.inner.common.alive.token();
+        self.inner.answer(id, request).await
+    }
+
+    /// Whatever waits for an answer has not run, and nothing more is asked: the server ends.
+    pub fn stop_asking(&self) {
+        self.inner.gate.approvals.close();
+    }
+
+    pub async fn audit(&self, query: AuditQuery) -> Result<AuditList> {
+        let _call = self.inner.common.alive.token();
+        self.inner.gate.audit.read(query).await
+    }
+
+    pub async fn verify_audit(&self) -> Result<AuditReport> {
+        let _call = self.inner.common.alive.token();
+        self.inner.gate.audit.verify().await
     }
 
     /// Work that goes on if its caller goes away.
@@ -312,23 +403,41 @@ impl Keeper {
         }
     }
 
-    /// A foreground command, to its end. If this is dropped, the command goes on.
+    /// A foreground command, to its end. If this is dropped, a command that has begun goes on.
     pub async fn run(&self, request: RunRequest) -> Result<RunResult> {
+        self.run_observed(request, &()).await
+    }
+
+    /// The same for somebody who wants to know what it waits for.
+    pub async fn run_observed(&self, request: RunRequest, observer: &dyn Observer) -> Result<RunResult> {
+        let _call = self.inner.common.alive.token();
+        let run = Run::new(request)?;
+        let cleared = self.inner.clear(&run.plan, &self.by, observer).await?;
         let inner = Arc::clone(&self.inner);
-        self.detached(async move { inner.run(request).await }).await
+        self.detached(async move { inner.run(run, cleared).await }).await
     }
 
     /// A background process: returns when it is recorded and started.
     pub async fn start(&self, request: StartRequest) -> Result<Process> {
-        let inner = Arc::clone(&self.inner);
-        let plan = Plan::new(request, Way::Background)?;
-        self.detached(async move { inner.start_background(plan, &|_| {}).await }).await
+        self.start_observed(request, &()).await
     }
 
-    /// Opens a stream. `progress` is told what takes long.
-    pub async fn stream(&self, open: Open, progress: &(dyn Fn(&News) + Send + Sync)) -> Result<Stream> {
+    /// The same for somebody who wants to know what it waits for.
+    pub async fn start_observed(&self, request: StartRequest, observer: &dyn Observer) -> Result<Process> {
         let _call = self.inner.common.alive.token();
-        self.inner.stream(open, progress).await
+        let plan = Plan::new(request, Way::Background)?;
+        if let Some(process) = self.inner.started_before(&plan).await? {
+            return Ok(process);
+        }
+        let cleared = self.inner.clear(&plan, &self.by, observer).await?;
+        let inner = Arc::clone(&self.inner);
+        self.detached(async move { inner.start_background(plan, cleared, &|_| {}).await }).await
+    }
+
+    /// Opens a stream. `observer` is told what it waits for.
+    pub async fn stream(&self, open: Open, observer: &dyn Observer) -> Result<Stream> {
+        let _call = self.inner.common.alive.token();
+        self.inner.stream(open, &self.by, observer).await
     }
 
     /// The files of an environment, which is made if it is not there. `progress` is told what takes long.
@@ -445,7 +554,9 @@ impl Keeper {
             let all = RemoveRequest { all: true, force: true, ..RemoveRequest::default() };
             left = self.remove(all).await?.failed;
         }
+        self.stop_asking();
         inner.leave_nothing_behind().await;
+        inner.gate.audit.close();
         inner.common.tasks.close().await;
         for slot in inner.environments.slots() {
             let last_used_at = slot.live().map(|_| slot.lock().row.last_used_at);

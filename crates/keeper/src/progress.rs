@@ -1,7 +1,8 @@
 //! What takes long is told to whoever waits for it.
 
+use farshell_api::approval::Approval;
 use farshell_engine::Result;
-use farshell_engine::backend::News;
+use farshell_engine::backend::{BoxFuture, News};
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -10,9 +11,29 @@ const LONG: Duration = Duration::from_secs(1);
 /// At most so often.
 const NEWS: Duration = Duration::from_millis(100);
 
+/// Whoever waits for a call, told what it waits for.
+pub trait Observer: Send + Sync {
+    /// Something takes long.
+    fn progress(&self, news: &News) {
+        let _ = news;
+    }
+
+    /// A person is asked. Nothing has run yet.
+    fn approval(&self, approval: &Approval) {
+        let _ = approval;
+    }
+
+    /// Ends when nobody waits any more. What is still to be answered then is withdrawn.
+    fn gone(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::pending())
+    }
+}
+
+/// Nobody is told.
+impl Observer for () {}
+
 /// Told what takes long.
 pub(crate) type Progress<'a> = &'a (dyn Fn(&News) + Send + Sync);
-
 /// Waits for something that is done elsewhere, and says what if it takes long.
 pub(crate) async fn told<T>(
     mut making: tokio::task::JoinHandle<Option<T>>,

@@ -3,6 +3,7 @@
 //! Settings are read anew for each call, from the caller's variables and this home's files, so a change of either
 //! takes effect with the next call. What they came to is remembered for as long as nothing of that has changed.
 
+use crate::rules::Rules;
 use crate::{Asker, Backends, sessions, spec, variables};
 use farshell_api::Text;
 use farshell_api::run::{Caller, Target};
@@ -51,6 +52,8 @@ pub(crate) struct Resolved {
     pub(crate) spec_hash: String,
     /// Travel with each command, see [`farshell_protocol::process::Start::variables`].
     pub(crate) variables: Option<Vec<(ByteBuf, ByteBuf)>>,
+    /// What may run.
+    pub(crate) rules: Rules,
     /// The caller's directory, if the place shares it.
     here: Option<PathBuf>,
 }
@@ -160,7 +163,7 @@ impl Resolver {
     }
 
     /// Where the caller stands.
-    fn here(&self, target: &Target) -> Option<PathBuf> {
+    pub(crate) fn here(&self, target: &Target) -> Option<PathBuf> {
         let cwd = target.caller.as_ref().and_then(|caller| caller.cwd.as_ref());
         cwd.map(|cwd| PathBuf::from(OsStr::from_bytes(&cwd.0))).or_else(|| self.world.cwd.clone())
     }
@@ -196,7 +199,8 @@ impl Resolver {
         let spec = spec::settings(&settings, &asker);
         let spec_hash = farshell_engine::backend::settings_hash(backend.name(), &spec);
         let variables = variables::for_each_call(&settings, &config);
-        Ok(Resolved { config, settings, backend, spec, spec_hash, variables, here })
+        let rules = Rules::of(&settings, &config, &environment, &self.world.home);
+        Ok(Resolved { config, settings, backend, spec, spec_hash, variables, rules, here })
     }
 
     /// The backend that has an environment, to be found again without a caller: by what this server knows, and where

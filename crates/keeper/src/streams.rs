@@ -2,9 +2,9 @@
 
 use crate::foreground::{Finished, Job};
 use crate::processes::{Known, Reached, gone, once_there};
-use crate::progress::{Progress, told};
+use crate::progress::{Observer, Progress, told};
 use crate::request::{Plan, Way, check_size, invalid};
-use crate::{Control, Inner, Stream, StreamEnd, signals};
+use crate::{By, Control, Inner, Stream, StreamEnd, signals};
 use farshell_api::process::{KillResult, Process};
 use farshell_api::run::Size;
 use farshell_api::stream::{AttachTo, Open};
@@ -42,35 +42,37 @@ pub(crate) enum Work {
 }
 
 impl Inner {
-    pub(crate) async fn stream(self: &Arc<Self>, open: Open, progress: Progress<'_>) -> Result<Stream> {
+    pub(crate) async fn stream(
+        self: &Arc<Self>,
+        open: Open,
+        by: &By,
+        observer: &dyn Observer,
+    ) -> Result<Stream> {
+        let progress: Progress<'_> = &|news| observer.progress(news);
         match (open.start, open.attach) {
             (Some(start), None) => {
                 let plan = Plan::new(*start, Way::Stream)?;
                 if !plan.background {
-                    let job = self.job(plan, progress).await?;
+                    let cleared = self.clear(&plan, by, observer).await?;
+                    let job = self.job(plan, cleared, progress).await?;
                     let process = job.foreground.process();
                     let instance = Some(job.foreground.instance.clone());
                     return Ok(self.opened(process, 0, instance, None, Work::Start(Box::new(job))));
                 }
                 let inner = Arc::clone(self);
                 let id = plan.id.as_str().to_owned();
+                if self.started_before(&plan).await?.is_some() {
+                    return self.attach(AttachTo::start_of(id)).await;
+                }
+                let cleared = self.clear(&plan, by, observer).await?;
                 // On a task of its own: a caller who goes away does not leave it half started.
                 let (news, heard) = watch::channel(None);
                 let starting = self.common.tasks.spawn(async move {
                     let say = |told: &News| drop(news.send_replace(Some(told.clone())));
-                    inner.start_background(plan, &say).await
+                    inner.start_background(plan, cleared, &say).await
                 });
                 told(starting, "starting the process", Some(heard), progress).await??;
-                self.attach(AttachTo {
-                    id,
-                    target: None,
-                    instance: None,
-                    from: 0,
-                    screen: false,
-                    until_closed: false,
-                    size: None,
-                })
-                .await
+                self.attach(AttachTo::start_of(id)).await
             }
             (None, Some(attach)) => self.attach(attach).await,
             _ => Err(invalid("open", "exactly one of start and attach is needed")),

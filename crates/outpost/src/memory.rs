@@ -1,14 +1,16 @@
 //! Whether the kernel has killed because the memory of the place had run out.
 //!
-//! The control group counts that, and it can be read where a place has one of its own: in a container. The count is
-//! looked at when something was killed, and at no other time.
+//! The control group counts that, and it can be read where a place has one of its own: in a container. The count after
+//! a command that was killed is compared with the one before it.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
-/// Nothing has been counted yet.
-const NEVER: u64 = u64::MAX;
+/// How old a count may be that a command begins with. Looking costs as much as a tenth of a short command, and what
+/// runs out of memory takes longer than this to do so.
+const FRESH: Duration = Duration::from_millis(50);
 /// The count when it was last looked at.
-static SEEN: AtomicU64 = AtomicU64::new(NEVER);
+static SEEN: Mutex<Option<(Instant, Option<u64>)>> = Mutex::new(None);
 
 /// The second and the first version of control groups.
 const COUNTS: [&str; 2] = ["/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"];
@@ -21,20 +23,22 @@ fn parse(text: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
 }
 
-/// What was killed before this is not told of.
-pub(crate) fn watch() {
-    if SEEN.load(Ordering::Relaxed) == NEVER
-        && let Some(count) = count()
-    {
-        SEEN.store(count, Ordering::Relaxed);
+/// The count as a command begins.
+pub(crate) fn before(now: Instant) -> Option<u64> {
+    let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
+    match *seen {
+        Some((at, count)) if now.duration_since(at) < FRESH => count,
+        _ => {
+            let count = count();
+            *seen = Some((now, count));
+            count
+        }
     }
 }
 
-/// True if that has happened since the last time.
-pub(crate) fn ran_out() -> bool {
-    let Some(count) = count() else { return false };
-    let before = SEEN.swap(count, Ordering::Relaxed);
-    before != NEVER && count > before
+/// True if that has happened since.
+pub(crate) fn ran_out(before: Option<u64>) -> bool {
+    before.is_some_and(|before| count().is_some_and(|count| count > before))
 }
 
 #[cfg(test)]

@@ -63,6 +63,8 @@ pub(crate) struct Process {
     pub shell_restarted: bool,
     pub state_lost: bool,
     pub out_of_memory: bool,
+    /// What the kernel had killed for want of memory when it began.
+    pub kills_before: Option<u64>,
     pub timeout_alarm: Option<AlarmKey>,
     pub watchdog_alarm: Option<AlarmKey>,
     /// How it ended, while the kill that made it end is still counting.
@@ -116,6 +118,7 @@ impl Process {
                 (title(&argv.iter().map(|a| a.as_slice()).collect::<Vec<_>>().join(&b' ')), None)
             }
         };
+        let started = Instant::now();
         Self {
             key,
             id: start.id.clone(),
@@ -127,7 +130,7 @@ impl Process {
             pid: 0,
             tag: None,
             since: 0,
-            started: Instant::now(),
+            started,
             elapsed: None,
             pipes: 0,
             outputs: [None, None],
@@ -152,6 +155,7 @@ impl Process {
             shell_restarted: false,
             state_lost: false,
             out_of_memory: false,
+            kills_before: crate::memory::before(started),
             timeout_alarm: None,
             watchdog_alarm: None,
             end_held: None,

@@ -37,7 +37,7 @@ impl Daemon {
         process.end(end);
         // 128 + 9 is a shell's word for what was killed.
         let killed = matches!(end, End::Signaled(libc::SIGKILL) | End::Exited(137));
-        process.out_of_memory = killed && crate::memory::ran_out();
+        process.out_of_memory = killed && crate::memory::ran_out(process.kills_before);
         process.stdin.fd = None;
         process.stdin.pending.clear();
         process.stdin.eof = true;

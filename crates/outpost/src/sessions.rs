@@ -244,6 +244,7 @@ impl Daemon {
         }
         process.since = ticks_now();
         process.started = Instant::now();
+        process.kills_before = crate::memory::before(process.started);
         shell.run(&Command {
             text: &waiting.command,
             stdin: stdin.as_ref(),

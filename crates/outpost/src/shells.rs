@@ -41,7 +41,6 @@ impl Daemon {
     }
 
     fn start_shell(&mut self) -> io::Result<u32> {
-        crate::memory::watch();
         let Some(program) = self.program.clone() else { return Err(io::ErrorKind::NotFound.into()) };
         let key = self.key();
         let tag = self.tags.next();

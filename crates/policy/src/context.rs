@@ -25,11 +25,15 @@ pub struct Context {
     pub cwd: Option<String>,
     /// The home directory in the place.
     pub home: Option<String>,
+    /// Its input can be written to once it runs: what an interpreter reads there was not looked at.
+    pub open_input: bool,
+    /// Where Farshell has its settings, secrets and records, if commands can reach it.
+    pub farshell_home: Option<String>,
 }
 
 impl Context {
     pub fn new(backend: BackendKind) -> Self {
-        Self { backend, host_paths: false, cwd: None, home: None }
+        Self { backend, host_paths: false, cwd: None, home: None, open_input: false, farshell_home: None }
     }
 
     #[must_use]
@@ -41,6 +45,12 @@ impl Context {
     #[must_use]
     pub fn with_home(mut self, home: impl Into<String>) -> Self {
         self.home = Some(home.into());
+        self
+    }
+
+    #[must_use]
+    pub fn with_farshell_home(mut self, home: impl Into<String>) -> Self {
+        self.farshell_home = Some(home.into());
         self
     }
 

@@ -118,6 +118,27 @@ impl Policy {
         (decision, analysis.verdict)
     }
 
+    /// Decides about a program of another language, which `interpreter` would run.
+    pub fn decide_code(&self, interpreter: &str, code: &str, context: &Context) -> (Decision, Verdict) {
+        self.decide(&format!("{interpreter} -c {}", quoted(code)), context)
+    }
+
+    /// Decides about a file that is written.
+    pub fn decide_write(&self, path: &str, context: &Context) -> (Decision, Verdict) {
+        self.decide(&format!(": > {}", quoted(path)), context)
+    }
+
+    /// The same in another mode, with more on the allowlist; `None` if that is no difference.
+    pub fn with(&self, mode: Mode, more: impl IntoIterator<Item = Allow>) -> Option<Self> {
+        let mut more = more.into_iter().peekable();
+        if mode == self.mode && more.peek().is_none() {
+            return None;
+        }
+        let mut policy = Self { mode, ..self.clone() };
+        policy.allow.extend(more);
+        Some(policy)
+    }
+
     fn decision(&self, text: &str, context: &Context, analysis: &Analysis) -> Decision {
         let denied: Vec<Reason> = self
             .deny
@@ -184,4 +205,9 @@ impl Policy {
         let covered = |call: &Call| self.allow.iter().any(|entry| entry.covers(call));
         !analysis.calls.is_empty() && !analysis.writes && analysis.calls.iter().all(covered)
     }
+}
+
+/// As one word of the shell.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "'\\''"))
 }

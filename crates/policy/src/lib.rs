@@ -11,7 +11,7 @@
 //! - `analysis`: the walk over the nodes. `value`: words with gaps.
 //! - `rules`: the table of rules, and what paths stand for.
 //! - `lists`: the user's deny list and allowlist. `decide`: the modes.
-//! - `redact`: secrets in output.
+//! - `redact`: secrets in output. `outline`: a script at a glance, for notes about it.
 //!
 //! # What it is not
 //! No sandbox. A program that is called does what it likes, and the analysis sees the words of a command, not the
@@ -22,6 +22,7 @@ mod analysis;
 mod context;
 mod decide;
 mod lists;
+mod outline;
 mod redact;
 mod rules;
 mod syntax;
@@ -32,6 +33,7 @@ pub use analysis::{Analysis, MAX_TEXT, analyse};
 pub use context::{BackendKind, Context};
 pub use decide::{Decision, Mode, Policy, Unattended, UnknownMode};
 pub use lists::{Allow, Deny, Scope};
+pub use outline::{Outline, outline};
 pub use redact::{Redactor, Stream};
 pub use rules::{RuleInfo, all as rules};
 pub use verdict::{Level, Reason, Verdict};

@@ -112,6 +112,9 @@ fn fits(word: &str, pattern: &str) -> bool {
     Pattern::new(pattern).matches(word)
 }
 
+const EXACTLY: &str = "exactly:";
+const RULE: &str = "rule:";
+
 /// How long an answer holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -123,11 +126,12 @@ pub enum Scope {
 
 /// An entry of the allowlist.
 ///
-/// Three forms:
+/// Four forms:
 /// - a command as it is: `make && ./deploy.sh`. It allows that text and no other;
 /// - one plain command: `git push origin *`. It covers that command wherever it stands; `*` in a word stands for any
 ///   text in that word, and as the last word for any further arguments. It covers neither other commands beside it
 ///   nor redirections, nor variables set in front of it;
+/// - `exactly:rm -r old*`: that text and no other, whatever is in it;
 /// - `rule:git-force-push`: whatever that rule objects to.
 ///
 /// Nothing on it allows what the hard list or a deny list forbids.
@@ -142,17 +146,29 @@ impl Allow {
         Self { text: text.into(), scope }
     }
 
+    /// What a person said yes to, and no more than that: a `*` in it is no wildcard.
+    pub fn exactly(command: &str) -> Self {
+        let command = command.trim();
+        let taken = command.contains('*') || [EXACTLY, RULE].iter().any(|form| command.starts_with(form));
+        let text = if taken { format!("{EXACTLY}{command}") } else { command.to_owned() };
+        Self::new(text, Scope::Always)
+    }
+
     /// Whether it is this very text.
     pub(crate) fn is(&self, text: &str) -> bool {
-        self.text.trim() == text.trim()
+        let own = self.text.trim();
+        own.strip_prefix(EXACTLY).unwrap_or(own).trim() == text.trim()
     }
 
     pub(crate) fn covers_rule(&self, rule: &str) -> bool {
-        self.text.trim().strip_prefix("rule:") == Some(rule)
+        self.text.trim().strip_prefix(RULE) == Some(rule)
     }
 
     pub(crate) fn covers(&self, call: &Call) -> bool {
         if call.assigns || call.args.iter().any(|arg| arg.is_unknown() || arg.has_glob()) {
+            return false;
+        }
+        if self.text.trim_start().starts_with(EXACTLY) {
             return false;
         }
         let Some(pattern) = plain_words(&self.text) else { return false };

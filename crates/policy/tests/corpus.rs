@@ -12,7 +12,8 @@ struct Entry {
 fn corpus() -> Vec<Entry> {
     let mut section = String::new();
     let mut entries = Vec::new();
-    for line in include_str!("corpus/commands.txt").lines() {
+    let everyday = include_str!("corpus/everyday.txt");
+    for line in include_str!("corpus/commands.txt").lines().chain(everyday.lines()) {
         if let Some(name) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
             section = name.to_owned();
             continue;
@@ -41,9 +42,10 @@ fn large_enough() {
     let entries = corpus();
     let count = |section: &str| entries.iter().filter(|entry| entry.section == section).count();
     assert!(entries.len() >= 300, "{}", entries.len());
-    for section in ["benign", "look-alikes", "dangerous", "disguised"] {
+    for section in ["benign", "look-alikes", "dangerous", "disguised", "everyday", "danger", "hidden"] {
         assert!(count(section) >= 50, "{section}: {}", count(section));
     }
+    assert!(count("reports") >= 20, "{}", count("reports"));
 }
 
 #[test]

@@ -4,8 +4,10 @@
 //! otherwise from the home directory; a leading `~` or `~/` is the home directory. Paths in answers are absolute.
 
 use crate::SessionName;
-use serde::{Deserialize, Serialize};
+use serde::de::{Error, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_bytes::ByteBuf;
+use std::borrow::Cow;
 
 /// A request about files. `session` gives relative paths their meaning.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,6 +69,120 @@ pub enum FileOp {
         replace: bool,
     },
     Search(Search),
+    /// Something with what lies below a directory, and nothing else.
+    Below(Below),
+}
+
+/// Work below a directory, for who copies trees: names and links in a tree are not to be trusted.
+///
+/// One struct for all that can be done, since the outpost is small: each operation says which fields it reads.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Below {
+    /// A path as all others are; links in it are followed.
+    pub root: ByteBuf,
+    /// Relative to the root, without `.` and `..`; no link is followed on its way or at its end.
+    pub path: ByteBuf,
+    pub op: BelowOp,
+    /// This and `len` are below 2^63.
+    pub offset: Option<u64>,
+    pub len: Option<u64>,
+    /// Set-id bits do not count.
+    pub mode: Option<u32>,
+    pub mtime_ns: Option<i64>,
+    pub link: Option<ByteBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum BelowOp {
+    /// As [`FileOp::Stat`]. An empty path is the root.
+    Stat,
+    /// As [`FileOp::List`] with `len` as the limit. An empty path is the root.
+    List,
+    /// As [`FileOp::Read`], from `offset`, `len` bytes.
+    Read,
+    /// The 32 bytes of the SHA-256 of a file's first `len` bytes as data frames, then [`FileReply::Read`].
+    Hash,
+    /// A regular file of the bytes of the data frames with `mode` and `mtime_ns`, in the place of whatever else but a
+    /// directory is there. It appears whole or not at all. Answered with [`FileReply::Written`].
+    ///
+    /// With `offset` it goes on after so many bytes of an earlier attempt and, if it is cut off, keeps what has come;
+    /// without, an unfinished file is removed. What an earlier attempt left is beside the file, under the name that
+    /// `farshell-beneath` gives it. Who goes on with it has compared it with the source before.
+    Put,
+    /// A directory; one that is there is fine and stays as it is. A new one is its owner's alone until it is `Set`.
+    MakeDir,
+    /// A symbolic link to `link` with `mtime_ns`, in the place of whatever else but a directory is there.
+    Link,
+    /// `mode` and `mtime_ns` of a file or directory. An empty path is the root.
+    Set,
+    /// Removes what is there, a directory with all that is in it; nothing there is fine.
+    Remove,
+    /// Everything that was written to the root's file system is on its disk when this is answered.
+    Sync,
+}
+
+/// By hand, since what is derived would be a large part of what is left of an outpost's size.
+impl<'de> Deserialize<'de> for Below {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(Fields)
+    }
+}
+
+struct Fields;
+
+impl<'de> Visitor<'de> for Fields {
+    type Value = Below;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("an operation below a directory")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Below, A::Error> {
+        let mut below = Below::new(BelowOp::Stat, Vec::new(), Vec::new());
+        let mut op = None;
+        while let Some(name) = map.next_key::<Cow<'de, str>>()? {
+            match &*name {
+                "root" => below.root = map.next_value()?,
+                "path" => below.path = map.next_value()?,
+                "op" => op = Some(map.next_value()?),
+                "offset" => below.offset = number(&mut map)?,
+                "len" => below.len = number(&mut map)?,
+                "mode" => below.mode = number(&mut map)?,
+                "mtime_ns" => below.mtime_ns = number(&mut map)?,
+                "link" => below.link = map.next_value()?,
+                _ => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        below.op = op.ok_or_else(|| Error::missing_field("op"))?;
+        Ok(below)
+    }
+}
+
+fn number<'de, A: MapAccess<'de>, T: TryFrom<i64>>(map: &mut A) -> Result<Option<T>, A::Error> {
+    match map.next_value::<Option<i64>>()? {
+        None => Ok(None),
+        Some(number) => match T::try_from(number) {
+            Ok(number) => Ok(Some(number)),
+            Err(_) => Err(Error::custom("a number is out of range")),
+        },
+    }
+}
+
+impl Below {
+    /// The operation with no field set.
+    #[must_use]
+    pub fn new(op: BelowOp, root: impl Into<ByteBuf>, path: impl Into<ByteBuf>) -> Self {
+        Self {
+            root: root.into(),
+            path: path.into(),
+            op,
+            offset: None,
+            len: None,
+            mode: None,
+            mtime_ns: None,
+            link: None,
+        }
+    }
 }
 
 /// An atomic write.

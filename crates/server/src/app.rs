@@ -1,10 +1,13 @@
 //! What all requests share.
 
+use crate::files::Handles;
 use crate::life::{Life, Phase};
 use farshell_api::server::ServerStatus;
 use farshell_api::{API_VERSION, Millis};
 use farshell_engine::Result;
 use farshell_keeper::Keeper;
+use farshell_mcp::Mcp;
+use farshell_tools::Tools;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -15,6 +18,9 @@ use tokio::task::JoinHandle;
 #[derive(Debug)]
 pub(crate) struct App {
     pub(crate) keeper: Keeper,
+    pub(crate) tools: Tools,
+    pub(crate) mcp: Mcp,
+    pub(crate) files: Handles,
     pub(crate) life: Arc<Life>,
     pub(crate) about: About,
 }

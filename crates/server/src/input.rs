@@ -4,9 +4,12 @@ use crate::refusal::Refusal;
 use axum::body::Body as RawBody;
 use axum::extract::{FromRequestParts, Path};
 use axum::http::request::Parts;
-use axum::http::{Request, StatusCode, header};
+use axum::http::{Request, StatusCode, Uri, header};
 use bytes::{Bytes, BytesMut};
+use farshell_api::CLIENT_NAME;
+use farshell_api::approval::Surface;
 use farshell_engine::Kind;
+use farshell_keeper::Origin;
 use http_body_util::BodyExt;
 use hyper::body::Body as _;
 use schemars::{JsonSchema, SchemaGenerator};
@@ -36,6 +39,16 @@ pub(crate) trait Input: Sized + Send + 'static {
 pub(crate) struct Taken {
     parts: Parts,
     body: RawBody,
+}
+
+impl Taken {
+    pub(crate) fn uri(&self) -> &Uri {
+        &self.parts.uri
+    }
+
+    pub(crate) fn set_uri(&mut self, uri: Uri) {
+        self.parts.uri = uri;
+    }
 }
 
 /// What the document says about an input.
@@ -94,6 +107,30 @@ impl<A: Input, B: Input> Input for (A, B) {
     fn describe(schemas: &mut SchemaGenerator, shape: &mut Shape) {
         A::describe(schemas, shape);
         B::describe(schemas, shape);
+    }
+}
+
+/// Who asks, as far as the server can tell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct By(pub(crate) Origin);
+
+impl Input for By {
+    async fn take(taken: &mut Taken) -> Result<Self, Refusal> {
+        Ok(Self(origin(&taken.parts)))
+    }
+
+    fn describe(_: &mut SchemaGenerator, _: &mut Shape) {}
+}
+
+/// A program is what it calls itself; there is nothing better to go by, and nothing depends on it.
+pub(crate) fn origin(parts: &Parts) -> Origin {
+    const LONGEST: usize = 100;
+    let name = parts.headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok());
+    let name = name.map(str::trim).filter(|name| !name.is_empty());
+    let ours = name.is_some_and(|name| name.starts_with(CLIENT_NAME));
+    Origin {
+        surface: if ours { Surface::Cli } else { Surface::Http },
+        client: name.map(|name| name.chars().take(LONGEST).collect()),
     }
 }
 
@@ -257,7 +294,7 @@ mod tests {
         );
         assert_eq!(
             message::<Run>("/", r#"{"start": {"command": "x", "target": {"tsk": "a"}}}"#).await,
-            "bad JSON: `start.target.tsk`: unknown field `tsk`, expected one of `task`, `backend`, `caller` at line 1 column 43"
+            "bad JSON: `start.target.tsk`: unknown field `tsk`, expected one of `task`, `backend`, `caller`, `approvals` at line 1 column 43"
         );
         assert_eq!(
             message::<Run>("/", r#"{"start": {"command": "x", "timeout": "1"}}"#).await,

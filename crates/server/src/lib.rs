@@ -14,15 +14,18 @@
 //! | `route.rs`, `input.rs`, `refusal.rs` | how is a request read, done and answered? |
 //! | `openapi.rs` | how is that described? |
 //! | `stream/` | a process's output, input and terminal, live |
+//! | `mcp.rs` | how do MCP clients come to the tools? |
 //! | `log.rs` | what has it to say about itself? |
 
 mod app;
 mod connection;
+mod files;
 mod gate;
 mod input;
 mod life;
 mod lock;
 mod log;
+mod mcp;
 mod openapi;
 mod paths;
 mod refusal;
@@ -33,6 +36,7 @@ mod socket;
 mod stream;
 mod tls;
 mod token;
+mod tools;
 mod watch;
 
 pub use openapi::{markdown_table, openapi};

@@ -89,7 +89,7 @@ fn retry_name(retry: Retry) -> &'static str {
 pub(crate) fn status(kind: Kind) -> StatusCode {
     match kind {
         Kind::Invalid => StatusCode::BAD_REQUEST,
-        Kind::PermissionDenied => StatusCode::FORBIDDEN,
+        Kind::PermissionDenied | Kind::Denied => StatusCode::FORBIDDEN,
         Kind::NotFound => StatusCode::NOT_FOUND,
         Kind::AlreadyExists | Kind::Busy | Kind::Stale | Kind::SpecChanged | Kind::IdentityChanged => {
             StatusCode::CONFLICT

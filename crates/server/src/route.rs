@@ -57,6 +57,9 @@ pub(crate) struct Described {
 pub(crate) enum Manner {
     /// What was begun is finished. A server that stops waits for it, but not for long.
     Finish,
+    /// It may have to wait for a person. Until it has begun it ends with its caller; from then on the keeper sees to
+    /// its end.
+    Begin,
     /// Only looks: it ends with its caller, and at once when the server stops.
     Poll,
 }
@@ -140,6 +143,7 @@ pub(crate) async fn perform<O: Send + 'static>(
             Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
             Err(_) => Err(Refusal::interrupted()),
         },
+        Manner::Begin => work.await,
         Manner::Poll => tokio::select! {
             done = work => done,
             () = life.reached(Phase::Stopping) => Err(Refusal::stopping()),

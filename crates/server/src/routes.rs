@@ -1,15 +1,20 @@
 //! All routes.
 
 use crate::app::App;
-use crate::input::{At, Body, Query};
+use crate::files;
+use crate::input::{At, Body, By, Query};
 use crate::life::Phase;
+use crate::mcp;
 use crate::openapi;
 use crate::refusal::Refusal;
 use crate::route::{Manner, Route, Success};
 use crate::stream;
+use crate::tools;
 use axum::Router;
 use axum::http::{Method, Request, StatusCode};
-use axum::routing::{MethodFilter, on};
+use axum::routing::{MethodFilter, any, on};
+use farshell_api::approval::{AnswerRequest, Answered, ApprovalList, ApprovalQuery};
+use farshell_api::audit::{AuditList, AuditQuery, AuditReport};
 use farshell_api::environment::{
     Environment, EnvironmentList, GcRequest, GcResult, RemoveRequest, RemoveResult,
 };
@@ -32,6 +37,7 @@ const PLACE: &[Kind] = &[
     Kind::NotFound,
     Kind::AlreadyExists,
     Kind::Busy,
+    Kind::Denied,
     Kind::SpecChanged,
     Kind::IdentityChanged,
     Kind::Exhausted,
@@ -45,7 +51,7 @@ const PROCESS: &[Kind] = &[Kind::NotFound, Kind::UnknownOutcome];
 
 /// Every route there is.
 pub(crate) fn table() -> Vec<Route> {
-    use Manner::{Finish, Poll};
+    use Manner::{Begin, Finish, Poll};
     vec![
         Route::new(
             Method::GET,
@@ -64,8 +70,8 @@ pub(crate) fn table() -> Vec<Route> {
         Route::new(
             Method::POST,
             ("/v1/run", "run"),
-            "Run a command and wait for its end. It goes on if the caller goes away",
-            Finish,
+            "Run a command and wait for its end. Once begun, it goes on if the caller goes away",
+            Begin,
             run,
         )
         .errors(PLACE),
@@ -73,7 +79,7 @@ pub(crate) fn table() -> Vec<Route> {
             Method::POST,
             ("/v1/processes", "start_process"),
             "Start a background process",
-            Finish,
+            Begin,
             start,
         )
         .created()
@@ -145,6 +151,21 @@ pub(crate) fn table() -> Vec<Route> {
         .errors(PROCESS),
         Route::new(
             Method::GET,
+            ("/v1/tools", "list_tools"),
+            "The agent's tools, with the JSON schemas of their arguments and results",
+            Finish,
+            tools::list,
+        ),
+        Route::new(
+            Method::POST,
+            ("/v1/tools/{name}", "call_tool"),
+            "Call a tool. It ends with its caller, and a foreground command with it",
+            Begin,
+            tools::call,
+        )
+        .errors(&[Kind::NotFound]),
+        Route::new(
+            Method::GET,
             ("/v1/environments", "list_environments"),
             "All environments",
             Finish,
@@ -187,9 +208,92 @@ pub(crate) fn table() -> Vec<Route> {
             Finish,
             ack,
         ),
+        Route::new(
+            Method::GET,
+            ("/v1/approvals", "list_approvals"),
+            "What waits for a person's answer; waits for a change if asked to",
+            Poll,
+            approvals,
+        ),
+        Route::new(
+            Method::POST,
+            ("/v1/approvals/{id}", "answer_approval"),
+            "Answer: once, session, always or deny. The first answer counts",
+            Finish,
+            answer,
+        )
+        .errors(&[Kind::NotFound, Kind::AlreadyExists]),
+        Route::new(
+            Method::GET,
+            ("/v1/audit", "read_audit"),
+            "What was asked for, decided, and what became of it; waits for the first line if asked to",
+            Poll,
+            audit,
+        ),
+        Route::new(
+            Method::GET,
+            ("/v1/audit/verify", "verify_audit"),
+            "Whether the audit log is what was written",
+            Poll,
+            verify_audit,
+        ),
+        Route::new(
+            Method::POST,
+            ("/v1/files", "open_files"),
+            "Open the files of an environment, which is made if it is not there",
+            Finish,
+            files::open,
+        )
+        .created()
+        .errors(PLACE),
+        Route::new(
+            Method::POST,
+            ("/v1/files/{id}/close", "close_files"),
+            "Close files that are open; so is done after a minute of silence",
+            Finish,
+            files::close,
+        ),
+        Route::new(Method::GET, ("/v1/files/{id}/stat", "stat_file"), "What a path names", Poll, files::stat)
+            .errors(files::ERRORS),
+        Route::new(
+            Method::GET,
+            ("/v1/files/{id}/list", "list_files"),
+            "The entries of a directory",
+            Poll,
+            files::list,
+        )
+        .errors(files::ERRORS),
+        Route::new(
+            Method::GET,
+            ("/v1/files/{id}/hash", "hash_file"),
+            "The SHA-256 of a file, or of its first bytes",
+            Poll,
+            files::hash,
+        )
+        .errors(files::ERRORS),
+        files::read_route(
+            ("/v1/files/{id}/content", "read_file"),
+            "The bytes of a file, or a part of them, however many they are",
+        ),
+        files::write_route(
+            ("/v1/files/{id}/content", "write_file"),
+            "Write a file from the body, however large it is: all of it or nothing",
+        ),
+        Route::new(
+            Method::POST,
+            ("/v1/files/{id}/change", "change_file"),
+            "Make a directory or a link, set modes and times, move, copy, remove",
+            Finish,
+            files::change,
+        )
+        .errors(files::ERRORS),
         stream::route(
             ("/v1/stream", "stream"),
             "A WebSocket: one process's output, input and terminal, live",
+        ),
+        mcp::route(
+            ("/v1/mcp", "mcp"),
+            "A stream of MCP messages, one a line, as `farshell mcp` passes them on; by HTTP they go to `/mcp`",
         ),
         openapi::route(("/v1/openapi.json", "openapi"), "This API as an OpenAPI 3.1 document"),
     ]
@@ -199,7 +303,11 @@ pub(crate) fn table() -> Vec<Route> {
 pub(crate) fn router(app: &Arc<App>, table: Vec<Route>) -> Router {
     let mut router = Router::new();
     for route in table {
-        let filter = if route.method == Method::POST { MethodFilter::POST } else { MethodFilter::GET };
+        let filter = match route.method {
+            Method::POST => MethodFilter::POST,
+            Method::PUT => MethodFilter::PUT,
+            _ => MethodFilter::GET,
+        };
         // A key has a slash in it, and may be written as it is.
         let path = route.path.replace("{key}", "{*key}");
         let (app, handler, success) = (Arc::clone(app), route.handler, Success(route.status));
@@ -209,6 +317,9 @@ pub(crate) fn router(app: &Arc<App>, table: Vec<Route>) -> Router {
         });
         router = router.route(&path, serve);
     }
+    let tools = Arc::clone(app);
+    // A protocol of its own, which describes itself.
+    router = router.route(mcp::PATH, any(move |request| mcp::http(Arc::clone(&tools), request)));
     let nothing = |request: Request<axum::body::Body>| async move {
         let message = format!("there is no {}", request.uri().path());
         Refusal::new(Kind::NotFound, "finding the route", message)
@@ -257,7 +368,7 @@ async fn stop(app: Arc<App>, Body(request): Body<StopRequest>) -> Answer<Done> {
     Ok(YES)
 }
 
-async fn run(app: Arc<App>, Body(mut request): Body<RunRequest>) -> Answer<RunResult> {
+async fn run(app: Arc<App>, (By(origin), Body(mut request)): (By, Body<RunRequest>)) -> Answer<RunResult> {
     let retry = if request.start.id.is_some() { Retry::Safe } else { Retry::Unsafe };
     // Known before it is sent, so that it can be named whatever happens.
     let id = request.start.id.get_or_insert_with(|| new_process_id().as_str().to_owned()).clone();
@@ -268,11 +379,12 @@ async fn run(app: Arc<App>, Body(mut request): Body<RunRequest>) -> Answer<RunRe
     )
     .with_hint("send the request again with this id: a command never runs twice under one")
     .with_retry(retry);
-    unless_stopping(&app, left, Box::pin(app.keeper.run(request))).await
+    let keeper = app.keeper.on_behalf(origin);
+    unless_stopping(&app, left, Box::pin(keeper.run(request))).await
 }
 
-async fn start(app: Arc<App>, Body(request): Body<StartRequest>) -> Answer<Process> {
-    Ok(app.keeper.start(request).await?)
+async fn start(app: Arc<App>, (By(origin), Body(request)): (By, Body<StartRequest>)) -> Answer<Process> {
+    Ok(app.keeper.on_behalf(origin).start(request).await?)
 }
 
 async fn processes(app: Arc<App>, Query(query): Query<ProcessQuery>) -> Answer<ProcessList> {
@@ -343,4 +455,20 @@ async fn events(app: Arc<App>, Query(query): Query<EventQuery>) -> Answer<EventL
 async fn ack(app: Arc<App>, Body(request): Body<AckRequest>) -> Answer<Done> {
     app.keeper.ack(request).await?;
     Ok(YES)
+}
+
+async fn approvals(app: Arc<App>, Query(query): Query<ApprovalQuery>) -> Answer<ApprovalList> {
+    Ok(app.keeper.approvals(query).await?)
+}
+
+async fn answer(app: Arc<App>, (At(id), Body(request)): (At, Body<AnswerRequest>)) -> Answer<Answered> {
+    Ok(app.keeper.answer(&id, request).await?)
+}
+
+async fn audit(app: Arc<App>, Query(query): Query<AuditQuery>) -> Answer<AuditList> {
+    Ok(app.keeper.audit(query).await?)
+}
+
+async fn verify_audit(app: Arc<App>, (): ()) -> Answer<AuditReport> {
+    Ok(app.keeper.verify_audit().await?)
 }

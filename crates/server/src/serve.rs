@@ -6,6 +6,7 @@ use crate::gate::{Door, TcpDoor};
 use crate::life::{Life, Phase};
 use crate::lock::Lock;
 use crate::log;
+use crate::mcp;
 use crate::paths::Directory;
 use crate::routes::{router, table};
 use crate::socket::Socket;
@@ -16,6 +17,7 @@ use axum::Router;
 use farshell_api::server::ServerStatus;
 use farshell_engine::{Error, Kind, Result};
 use farshell_keeper::{Backends, Keeper, Options};
+use farshell_mcp::Mcp;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -90,7 +92,14 @@ pub async fn serve(options: ServeOptions, ready: impl FnOnce(&ServerStatus)) -> 
         started: Instant::now(),
         started_at: now(),
     };
-    let app = Arc::new(App { keeper, life: Life::new(), about });
+    let life = Life::new();
+    let tools = farshell_tools::Tools::new(keeper.clone()).while_it({
+        let life = Arc::clone(&life);
+        move || life.phase() < Phase::Stopping
+    });
+    let house = Arc::new(mcp::Home(Arc::clone(&life)));
+    let mcp = Mcp::new(tools.clone(), keeper.clone(), house, about.version.clone());
+    let app = Arc::new(App { keeper, tools, mcp, files: Default::default(), life, about });
     let porter = Porter { router: router(&app, table()), app: Arc::clone(&app) };
     for (address, listener) in listeners {
         let Some(token) = token.clone() else { continue };
@@ -112,6 +121,7 @@ pub async fn serve(options: ServeOptions, ready: impl FnOnce(&ServerStatus)) -> 
         Err(error) => log::line(format_args!("stopping: {error}")),
     }
     app.life.advance(Phase::Stopping);
+    app.keeper.stop_asking();
     let ended = end(&app).await.and(why.map(drop));
     // From here on another server may begin.
     drop(lock);

@@ -3,7 +3,7 @@
 use crate::config::Config;
 use crate::host::Host;
 use crate::place::SshPlace;
-use crate::{check, survey};
+use crate::{check, credentials, survey};
 use farshell_engine::backend::{
     Backend, BoxFuture, Capabilities, Finding, Found, News, Place, Progress, Spec, Support,
 };
@@ -28,11 +28,14 @@ impl Ssh {
 
     async fn make(&self, spec: &Spec, progress: &dyn Progress) -> Result<SshPlace> {
         self.config().check()?;
+        let credentials = credentials::read(self.config())?;
         let message = format!("connecting to {}", self.config().destination());
         progress.say(&News { message, part: None });
         let started = self.host.start(&spec.task, spec.lease, progress).await;
         let (link, facts) = started.map_err(first_contact)?;
-        Ok(SshPlace::new(self.host.clone(), spec.task.clone(), spec.lease, facts, Some(link)))
+        let place = SshPlace::new(self.host.clone(), spec.task.clone(), spec.lease, facts, Some(link));
+        credentials::put(&place, credentials).await?;
+        Ok(place)
     }
 
     async fn seek(&self, spec: &Spec) -> Result<Option<SshPlace>> {

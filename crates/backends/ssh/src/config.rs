@@ -16,6 +16,9 @@ pub struct Config {
     pub environment: BTreeMap<String, String>,
     /// What `ssh` reads in place of the user's and the machine's own configuration.
     pub ssh_config: Option<PathBuf>,
+    /// Files that the host gets, as paths relative to `credential_root`, which they can't leave.
+    pub credential_root: PathBuf,
+    pub credential_files: Vec<PathBuf>,
 }
 
 impl Config {
@@ -71,6 +74,8 @@ pub(crate) fn sample() -> Config {
         },
         environment: BTreeMap::new(),
         ssh_config: None,
+        credential_root: "/home/me/.hermes".into(),
+        credential_files: Vec::new(),
     }
 }
 

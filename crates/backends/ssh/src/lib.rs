@@ -28,12 +28,14 @@
 //! | `session.rs`, `script.rs` | running something on the host |
 //! | `host.rs`, `upload.rs`, `owner.rs` | the host, the outpost on it, and whose it is |
 //! | `place.rs`, `stream.rs`, `survey.rs` | outposts of tasks |
+//! | `credentials.rs` | files of the user's that the host gets |
 //! | `check.rs` | what is wrong, and what to do |
 
 mod backend;
 mod check;
 mod client;
 mod config;
+mod credentials;
 mod error;
 mod host;
 mod link;

@@ -1,15 +1,21 @@
 //! What was typed. What it means is the business of each subcommand.
 
 mod admin;
+mod cp;
+mod gate;
 mod process;
 mod run;
+mod tool;
 
 pub(crate) use admin::{
     ConfigCommand, DoctorArgs, EnvCommand, EnvListArgs, EnvNameArgs, EnvRemoveArgs, EventsArgs, GcArgs,
     KeyArgs, ServeArgs, ServerCommand, StatusArgs, StopArgs,
 };
+pub(crate) use cp::CpArgs;
+pub(crate) use gate::{ApprovalsArgs, ApproveArgs, AuditArgs};
 pub(crate) use process::{AttachArgs, KillArgs, LogsArgs, PsArgs, SendArgs, ShellArgs, SignalArgs, WaitArgs};
-pub(crate) use run::{RunArgs, TargetArgs, TimeoutAction};
+pub(crate) use run::{McpArgs, RunArgs, TargetArgs, TimeoutAction};
+pub(crate) use tool::{ToolArgs, ToolsArgs};
 
 use clap::{Parser, Subcommand};
 
@@ -21,6 +27,7 @@ Examples:
   farshell run --json --timeout 10 'sleep 60'   one JSON object, exit code 124
   farshell run --background 'npm start'         prints an id; see ps, logs, wait, send, kill
   farshell shell                                an interactive shell; ctrl-] d leaves it running
+  farshell cp ./src :/workspace/src             a directory to where commands run
   farshell config set backend docker            where commands run from now on
   farshell doctor                               which backends can serve, and what to do
 
@@ -49,6 +56,8 @@ pub(crate) enum Command {
     Run(RunArgs),
     /// Open an interactive shell in a task's environment.
     Shell(ShellArgs),
+    /// Copy files and directories to an environment, or from it.
+    Cp(CpArgs),
     /// List processes.
     Ps(PsArgs),
     /// Print what a process printed.
@@ -63,13 +72,25 @@ pub(crate) enum Command {
     Signal(SignalArgs),
     /// Connect this terminal to that of a process.
     Attach(AttachArgs),
+    /// Answer a command that waits for approval.
+    Approve(ApproveArgs),
+    /// Show what waits for approval.
+    Approvals(ApprovalsArgs),
+    /// Show what was asked for, what was decided, and what became of it.
+    Audit(AuditArgs),
     /// Look after environments.
     #[command(subcommand)]
     Env(EnvCommand),
     /// Show what happened: processes that ended, environments that came and went.
     Events(EventsArgs),
+    /// Call one of the agent's tools.
+    Tool(ToolArgs),
+    /// List the agent's tools.
+    Tools(ToolsArgs),
     /// Remove what was left behind by crashes: shows it first.
     Gc(GcArgs),
+    /// Be an MCP server on standard input and output, for clients that start one.
+    Mcp(McpArgs),
     /// Be the server.
     Serve(ServeArgs),
     /// Look at the server, and stop it.

@@ -31,6 +31,15 @@ Exit code: the command's own, or
   125    Farshell itself failed   141    nobody reads the output any more
   126    the workdir can't be entered";
 
+const MCP: &str = "\
+The client's directory and variables count as those of a call. Each client should have a task or a session of its own if \
+what one does to directory and variables must not reach another.
+
+Examples:
+  claude mcp add farshell -- farshell mcp
+  codex mcp add farshell -- farshell mcp --backend docker
+  code --add-mcp '{\"name\":\"farshell\",\"command\":\"farshell\",\"args\":[\"mcp\"]}'";
+
 #[derive(Debug, Args)]
 #[command(after_help = AFTER)]
 pub(crate) struct RunArgs {
@@ -97,6 +106,18 @@ pub(crate) struct TargetArgs {
     /// Task whose environment is used.
     #[arg(short, long, value_name = "NAME", default_value = "default")]
     pub(crate) task: String,
+}
+
+/// `farshell mcp`.
+#[derive(Debug, Args)]
+#[command(after_help = MCP)]
+pub(crate) struct McpArgs {
+    #[command(flatten)]
+    pub(crate) target: TargetArgs,
+
+    /// Session of calls that name none.
+    #[arg(short, long, value_name = "NAME", default_value = "default")]
+    pub(crate) session: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

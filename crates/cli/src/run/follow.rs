@@ -6,6 +6,7 @@
 //! | second `INT` | the command is killed at once |
 //! | `TERM`, `HUP`, `QUIT` | the command is asked to end, then killed, and we end as if the signal had ended us |
 
+use crate::ask::Asking;
 use crate::input::Source;
 use crate::load;
 use crate::output::{Stop, api_error, notice};
@@ -131,6 +132,8 @@ pub(crate) struct Follow {
     pub(crate) interrupts: Interrupts,
     pub(crate) sink: Sink,
     progress: Progress,
+    /// What somebody has to say yes to first.
+    asking: Asking,
     opened: bool,
     ended: Option<Ended>,
     /// What we end with, whatever becomes of the command.
@@ -172,6 +175,7 @@ impl Follow {
             interrupts,
             sink,
             progress: Progress::new("preparing the environment"),
+            asking: Asking::default(),
             opened: false,
             ended: None,
             verdict: None,
@@ -221,6 +225,7 @@ impl Follow {
                     }
                 }
                 () = self.progress.turn() => {}
+                answer = self.asking.answer() => self.asking.send(&self.client, answer).await,
                 update = self.streaming.next(), if !over && (self.discard || self.sink.has_room()) => {
                     match update {
                         Ok(update) => self.update(update)?,
@@ -245,7 +250,11 @@ impl Follow {
         }
         match update {
             Update::Progress { message, part } => self.progress.say(&message, part),
-            Update::Opened(_) => self.open(),
+            Update::Approval(approval) => self.asking.put(*approval),
+            Update::Opened(_) => {
+                self.asking.over();
+                self.open();
+            }
             Update::Started(_) => self.alarms.queued = None,
             Update::Output(output) => {
                 self.alarms.queued = None;
@@ -298,6 +307,14 @@ impl Follow {
         if self.ended.is_some() {
             // Only a reader keeps us.
             self.alarms.stuck = self.patience();
+            return;
+        }
+        if self.asking.open() {
+            // Who does not wait for the answer does not start it.
+            crate::output::tell("\n");
+            self.asking.over();
+            self.kill(Some(Duration::ZERO));
+            self.alarms.leave = Some(Instant::now() + LAST_WORDS);
             return;
         }
         match (signal, self.interrupts.killed()) {

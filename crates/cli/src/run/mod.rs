@@ -11,18 +11,26 @@ mod follow;
 pub(crate) mod request;
 
 use crate::args::RunArgs;
+use crate::ask::Asking;
 use crate::input::Source;
 use crate::output::{self, Outcome, Stop, code};
+use crate::progress::Progress;
+use crate::reach;
 use crate::signals::Interrupts;
 use crate::terminal::{self, End, Typist};
-use crate::{progress, reach};
 use farshell_api::ApiError;
+use farshell_api::approval::{Approval, ApprovalQuery};
 use farshell_api::process::Process;
 use farshell_api::run::StartRequest;
-use farshell_client::{Client, Streaming};
+use farshell_client::{Client, Streaming, Update};
 use farshell_engine::capture::Capture;
 use follow::{Ended, Follow, Sink};
 use serde_json::Value;
+use std::cell::RefCell;
+use std::time::Duration;
+
+/// How often it is asked what a start in the background waits for.
+const LOOK: Duration = Duration::from_millis(500);
 
 pub(crate) fn run(args: &RunArgs) -> Outcome {
     output::told(args.json, run_request(args).map_err(named_as_typed))
@@ -53,8 +61,13 @@ fn run_request(args: &RunArgs) -> Outcome {
             _ = interrupts.next() => return Ok(interrupts.code()),
         };
         if args.pty && !args.json && input.is_none() && terminal::is_one() {
+            let mut streaming = Streaming::start(&client, request);
+            // The terminal is still a person's: there may be a question.
+            tokio::select! {
+                opened = opened(&client, &mut streaming) => opened?,
+                _ = interrupts.next() => return Ok(interrupts.code()),
+            }
             drop(interrupts);
-            let streaming = Streaming::start(&client, request);
             let typist = Typist::Alone(streaming.control());
             let end = terminal::follow(streaming, typist, None).await?;
             if let End::Backgrounded { process, reason } = &end {
@@ -68,13 +81,73 @@ fn run_request(args: &RunArgs) -> Outcome {
 
 async fn background(args: &RunArgs, request: &StartRequest) -> Outcome {
     let client = reach::server().await?;
-    let process = progress::during("starting", client.start(request)).await?;
+    let process = started(&client, request).await?;
     if args.json {
         output::print_json(&process)?;
     } else {
         output::print(&format!("{}\n", process.id))?;
     }
     Ok(0)
+}
+
+/// Waits until it is started, and shows what is done for its environment if that takes long.
+async fn started(client: &Client, request: &StartRequest) -> farshell_client::Result<Process> {
+    let task = request.target.task.as_str();
+    let mut shown = Progress::new("starting");
+    let id = RefCell::new(String::new());
+    let next_id = |next: &str| next.clone_into(&mut id.borrow_mut());
+    let mut start = std::pin::pin!(client.start_as(request, &next_id));
+    let all = ApprovalQuery::default();
+    let (mut asking, mut asked): (Asking, Option<String>) = Default::default();
+    let mut looks = tokio::time::interval(LOOK);
+    looks.tick().await;
+    loop {
+        tokio::select! {
+            biased;
+            process = &mut start => return process,
+            () = shown.turn() => {}
+            answer = asking.answer() => asking.send(client, answer).await,
+            _ = looks.tick() => {
+                let environment = tokio::select! {
+                    biased;
+                    process = &mut start => return process,
+                    environment = client.environment(task) => environment.ok(),
+                };
+                let mine = |approval: &Approval| {
+                    approval.process_id.as_deref() == Some(id.borrow().as_str())
+                        && asked.as_ref() != Some(&approval.id)
+                };
+                let waiting = tokio::select! {
+                    biased;
+                    process = &mut start => return process,
+                    waiting = client.approvals(&all) => waiting.ok(),
+                };
+                if let Some(approval) = waiting.and_then(|list| list.approvals.into_iter().find(mine)) {
+                    shown.over();
+                    asked = Some(approval.id.clone());
+                    asking.put(approval);
+                }
+                if let Some(news) = environment.and_then(|environment| environment.progress) {
+                    shown.say(&news.message, news.done.zip(news.total));
+                }
+            }
+        }
+    }
+}
+
+/// Waits until a process is there to be typed to; answers what is asked before.
+async fn opened(client: &Client, streaming: &mut Streaming) -> Result<(), Stop> {
+    let mut asking = Asking::default();
+    loop {
+        tokio::select! {
+            update = streaming.next() => match update? {
+                Update::Opened(_) => return Ok(()),
+                Update::Approval(approval) => asking.put(*approval),
+                _ => {}
+            },
+            answer = asking.answer() => asking.send(client, answer).await,
+        }
+    }
 }
 
 async fn foreground(

@@ -23,6 +23,7 @@ fn every_subcommand_has_an_example() {
     for words in [
         &["run"][..],
         &["shell"],
+        &["cp"],
         &["ps"],
         &["logs"],
         &["wait"],

@@ -26,6 +26,8 @@ fn a_plain_sh_keeps_directory_and_exports_in_both_modes() {
 fn a_plain_sh_survives_what_ends_it() {
     for persistent in ["true", "false"] {
         let world = world(persistent);
+        // What does not parse would be asked about.
+        assert_eq!(world.call(&["config", "set", "approvals.mode", "auto"]).code, 0);
         world.run("export A=kept");
         for (command, code) in
             [("echo 'unfinished", 2), ("kill -9 $$", 137), ("exec sh -c 'exit 9'", 9), ("set -e; false", 1)]

@@ -6,14 +6,14 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 /// One window of a tmux server of its own.
-struct Tmux<'a> {
+pub(crate) struct Tmux<'a> {
     world: &'a World,
     socket: String,
 }
 
 impl<'a> Tmux<'a> {
     /// `None` if there is no tmux, which CI does not forgive.
-    fn start(world: &'a World, columns: u16, rows: u16) -> Option<Self> {
+    pub(crate) fn start(world: &'a World, columns: u16, rows: u16) -> Option<Self> {
         if Command::new("tmux").arg("-V").output().is_err() {
             assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "tmux is missing: install tmux");
             skipped("tmux is not installed");
@@ -42,11 +42,11 @@ impl<'a> Tmux<'a> {
         output
     }
 
-    fn keys(&self, keys: &[&str]) {
+    pub(crate) fn keys(&self, keys: &[&str]) {
         self.call(&[&["send-keys"], keys].concat());
     }
 
-    fn type_line(&self, text: &str) {
+    pub(crate) fn type_line(&self, text: &str) {
         self.call(&["send-keys", "-l", text]);
         self.keys(&["Enter"]);
     }
@@ -55,11 +55,11 @@ impl<'a> Tmux<'a> {
         self.call(&["resize-window", "-x", &columns.to_string(), "-y", &rows.to_string()]);
     }
 
-    fn screen(&self) -> String {
+    pub(crate) fn screen(&self) -> String {
         String::from_utf8(self.call(&["capture-pane", "-p"]).stdout).unwrap()
     }
 
-    fn until(&self, what: &str, condition: impl Fn(&str) -> bool) -> String {
+    pub(crate) fn until(&self, what: &str, condition: impl Fn(&str) -> bool) -> String {
         let start = Instant::now();
         loop {
             let screen = self.screen();

@@ -8,6 +8,8 @@
 #[expect(dead_code, reason = "these tests use a part of it")]
 mod rig;
 
+mod copies;
+
 use rig::World;
 
 /// A world whose commands run on the rig's host. Nothing if there is none, and that is said.

@@ -143,7 +143,8 @@ impl Driver {
 
     async fn handshake(&self, stream: UnixStream) -> std::result::Result<Socket, Broken> {
         let request = ClientRequestBuilder::new(Uri::from_static("ws://localhost/v1/stream"))
-            .with_header(VERSION_HEADER, API_VERSION.to_string());
+            .with_header(VERSION_HEADER, API_VERSION.to_string())
+            .with_header("user-agent", crate::client::NAME);
         let shaken = match timeout(ANSWER, client_async(request, stream)).await {
             Ok(shaken) => shaken,
             Err(_) => return Err(Broken::Final(silent(self.client.files()))),
@@ -258,6 +259,7 @@ impl Driver {
             ServerMessage::Progress { message, done, total } => {
                 Update::Progress { message, part: done.zip(total) }
             }
+            ServerMessage::Approval { approval } => Update::Approval(approval),
             ServerMessage::Started { pid } => Update::Started(pid),
             ServerMessage::Gap { from, to } => {
                 self.attach.from = to;

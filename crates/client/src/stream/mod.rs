@@ -21,6 +21,7 @@ use crate::error::protocol;
 use bytes::Bytes;
 use driver::Driver;
 use farshell_api::ApiError;
+use farshell_api::approval::Approval;
 use farshell_api::process::Process;
 use farshell_api::run::{Size, StartRequest};
 use farshell_api::stream::{AttachTo, ClientMessage};
@@ -57,6 +58,8 @@ pub enum Update {
         message: String,
         part: Option<(u64, u64)>,
     },
+    /// It waits for a person's answer. Nothing has run yet.
+    Approval(Box<Approval>),
     /// It waited for its session, and begins now.
     Started(u32),
     Output(Output),

@@ -267,12 +267,13 @@ fn removing() {
 #[test]
 fn keys_of_other_programs() {
     let world = World::new().yaml("approvals:\n  mode: smart # m\n");
-    let change = set(&world.context, "approvals.mode", "manual").unwrap();
+    let change = set(&world.context, "approvals.cron_mode", "approve").unwrap();
     assert_eq!(change.notes, [Note::NotChecked]);
+    unset(&world.context, "approvals.cron_mode").unwrap();
     for (key, value) in [
         ("tool_output.max_bytes", "1000"),
         ("security.redact_secrets", "false"),
-        ("approvals.deny", r#"["rm *"]"#),
+        ("plugins.deny", r#"["rm *"]"#),
         ("agent.version", "3.10"),
         ("file_read_max_chars", "5"),
     ] {
@@ -280,13 +281,54 @@ fn keys_of_other_programs() {
     }
     assert_eq!(
         world.config_text(),
-        "approvals:\n  mode: manual # m\n  deny:\n    - \"rm *\"\ntool_output:\n  max_bytes: 1000\nsecurity:\n  redact_secrets: false\nagent:\n  version: \"3.10\"\nfile_read_max_chars: 5\n"
+        "approvals:\n  mode: smart # m\ntool_output:\n  max_bytes: 1000\nsecurity:\n  redact_secrets: false\nplugins:\n  deny:\n    - \"rm *\"\nagent:\n  version: \"3.10\"\nfile_read_max_chars: 5\n"
     );
-    let Answer::Other(Some(value)) = world.load().get("approvals.deny").unwrap() else { panic!() };
+    let Answer::Other(Some(value)) = world.load().get("plugins.deny").unwrap() else { panic!() };
     assert_eq!(value.to_string(), r#"["rm *"]"#);
-    unset(&world.context, "approvals.deny").unwrap();
-    let Answer::Other(None) = world.load().get("approvals.deny").unwrap() else { panic!() };
+    unset(&world.context, "plugins.deny").unwrap();
+    let Answer::Other(None) = world.load().get("plugins.deny").unwrap() else { panic!() };
     assert!(set(&world.context, "a..b", "1").is_err());
+}
+
+#[test]
+fn what_may_run_is_checked_and_taken_to_the_letter() {
+    let world = World::new().yaml("approvals:\n  mode: smart # m\n").env("MODE", "auto");
+    set(&world.context, "approvals.mode", "Hands-Off").unwrap();
+    set(&world.context, "approvals.deny", r#"["rm ${MODE}"]"#).unwrap();
+    assert_eq!(world.config_text(), "approvals:\n  mode: auto # m\n  deny:\n    - \"rm ${MODE}\"\n");
+    let approvals = world.resolve().unwrap().settings.approvals;
+    assert_eq!(
+        (approvals.mode.as_str(), approvals.deny.as_slice()),
+        ("auto", &["rm ${MODE}".to_owned()][..])
+    );
+    for (key, value) in [
+        ("approvals.mode", "${MODE}"),
+        ("approvals.timeout", "0"),
+        ("approvals.mod", "ask"),
+        ("approvals.denny", "[]"),
+        ("terminal.approvals.mode", "ask"),
+        ("terminal.command_allowlist", "[]"),
+    ] {
+        assert!(set(&world.context, key, value).is_err(), "{key}");
+    }
+    // Entries are added one by one, and none twice.
+    for entry in ["git push --force", "exactly:rm -r old*", "git push --force"] {
+        farshell_config::add(&world.context, "command_allowlist", entry).unwrap();
+    }
+    let allowlist = world.resolve().unwrap().settings.approvals.allowlist;
+    assert_eq!(allowlist, ["git push --force", "exactly:rm -r old*"]);
+    assert!(farshell_config::add(&world.context, "approvals.mode", "x").is_err());
+    // A slip in the file is an error: a list that nobody reads protects nobody.
+    for text in [
+        "approvals: {denny: [a]}",
+        "approvals: off",
+        "approvals: {mode: '${MODE}'}",
+        "approvals: {mode: }\nterminal: {approvals.mode: ask}",
+    ] {
+        assert!(World::new().env("MODE", "auto").yaml(text).resolve().is_err(), "{text}");
+    }
+    let hermes = World::new().yaml("approvals: {mode: off, cron_mode: deny, mcp_reload_confirm: true}\n");
+    assert_eq!(hermes.resolve().unwrap().settings.approvals.mode.as_str(), "auto");
 }
 
 #[test]

@@ -80,6 +80,8 @@ impl Subject for Hosts {
             },
             environment: variables.filter_map(|n| Some((n.to_owned(), std::env::var(n).ok()?))).collect(),
             ssh_config: Some(ssh_config),
+            credential_root: Default::default(),
+            credential_files: Vec::new(),
         }))
     }
 

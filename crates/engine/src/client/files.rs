@@ -4,7 +4,7 @@ use super::connection::{Call, Incoming};
 use super::{Outpost, odd};
 use crate::error::{Error, Kind, Result};
 use farshell_protocol::file::{
-    Entry, FileEvent, FileOp, FileReply, FileRequest, Search, Searched, Stat, Write,
+    Below, BelowOp, Entry, FileEvent, FileOp, FileReply, FileRequest, Search, Searched, Stat, Write,
 };
 use farshell_protocol::{Event, Reply, Request, SessionName};
 use serde_bytes::ByteBuf;
@@ -54,8 +54,74 @@ impl FileStream {
     }
 }
 
+/// A file that is being written. Dropped before it is finished, it never appears.
+#[derive(Debug)]
+pub struct FileUpload {
+    call: Call,
+    what: String,
+}
+
+impl FileUpload {
+    /// The next bytes; waits until there is room for them.
+    ///
+    /// # Errors
+    /// The file can't be written, or the connection was lost: nothing has its name.
+    pub async fn push(&mut self, bytes: &[u8]) -> Result<()> {
+        match self.call.upload(bytes).await? {
+            None => Ok(()),
+            Some(answer) => self.written(answer).map(drop),
+        }
+    }
+
+    /// All bytes were pushed. Gives the file, and whether there was none before.
+    ///
+    /// # Errors
+    /// Nothing was changed, unless the connection was lost: then the file is the old or the new one.
+    pub async fn finish(mut self) -> Result<(Stat, bool)> {
+        self.call.end_upload()?;
+        loop {
+            if let Incoming::Response(answer) = self.call.next().await? {
+                return self.written(answer);
+            }
+        }
+    }
+
+    fn written(
+        &self,
+        answer: std::result::Result<Reply, farshell_protocol::Failure>,
+    ) -> Result<(Stat, bool)> {
+        match answer {
+            Ok(Reply::File(FileReply::Written { stat, created })) => Ok((stat, created)),
+            Ok(other) => Err(odd(&self.what, &other)),
+            Err(failure) => Err(Error::failure(&self.what, &failure)),
+        }
+    }
+}
+
 fn shown(path: &[u8]) -> String {
     format!("{:?}", String::from_utf8_lossy(path))
+}
+
+/// What is done, for errors.
+fn doing(below: &Below) -> String {
+    let verb = match below.op {
+        BelowOp::Stat => "looking at",
+        BelowOp::List => "listing",
+        BelowOp::Read => "reading",
+        BelowOp::Hash => "hashing",
+        BelowOp::Put => "writing",
+        BelowOp::MakeDir => "making directory",
+        BelowOp::Link => "making link",
+        BelowOp::Set => "setting the mode and time of",
+        BelowOp::Remove => "removing",
+        BelowOp::Sync => "syncing",
+    };
+    let mut path = below.root.to_vec();
+    if !below.path.is_empty() {
+        path.push(b'/');
+        path.extend_from_slice(&below.path);
+    }
+    format!("{verb} {}", shown(&path))
 }
 
 impl Outpost {
@@ -124,6 +190,55 @@ impl Outpost {
         }
     }
 
+    /// Begins to replace a file, all or nothing.
+    ///
+    /// # Errors
+    /// The outpost can't be reached; whether the file can be written shows later.
+    pub async fn upload(&self, session: Option<SessionName>, write: Write) -> Result<FileUpload> {
+        let what = format!("writing {}", shown(&write.path));
+        Ok(FileUpload { call: self.file_call(session, FileOp::Write(write)).await?, what })
+    }
+
+    /// Something below a directory whose answer is all there is.
+    ///
+    /// # Errors
+    /// It failed, or the connection was lost before the answer.
+    pub async fn below(&self, session: Option<SessionName>, below: Below) -> Result<FileReply> {
+        let what = doing(&below);
+        match self.file_call(session, FileOp::Below(below)).await?.response().await? {
+            Ok(Reply::File(reply)) => Ok(reply),
+            Ok(other) => Err(odd(&what, &other)),
+            Err(failure) => Err(Error::failure(what, &failure)),
+        }
+    }
+
+    /// As [`Outpost::read_file`], or the hash of a file, below a directory.
+    ///
+    /// # Errors
+    /// The outpost can't be reached; whether the file can be read shows with the first piece.
+    pub async fn read_below(&self, session: Option<SessionName>, below: Below) -> Result<FileStream> {
+        let what = doing(&below);
+        Ok(FileStream { call: self.file_call(session, FileOp::Below(below)).await?, what, end: None })
+    }
+
+    /// As [`Outpost::upload`], below a directory.
+    ///
+    /// # Errors
+    /// The outpost can't be reached; whether the file can be written shows later.
+    pub async fn put_below(&self, session: Option<SessionName>, below: Below) -> Result<FileUpload> {
+        let what = doing(&below);
+        Ok(FileUpload { call: self.file_call(session, FileOp::Below(below)).await?, what })
+    }
+
+    /// As [`Outpost::list_dir`], below a directory.
+    ///
+    /// # Errors
+    /// It can't be read.
+    pub async fn list_below(&self, session: Option<SessionName>, below: Below) -> Result<(Vec<Entry>, bool)> {
+        let what = doing(&below);
+        self.list(&what, session, FileOp::Below(below)).await
+    }
+
     /// The entries of a directory, sorted by name; `limit` at most.
     ///
     /// # Errors
@@ -135,10 +250,13 @@ impl Outpost {
         limit: u64,
     ) -> Result<(Vec<Entry>, bool)> {
         let what = format!("listing {}", shown(path));
+        self.list(&what, session, FileOp::List { path: ByteBuf::from(path), limit }).await
+    }
+
+    async fn list(&self, what: &str, session: Option<SessionName>, op: FileOp) -> Result<(Vec<Entry>, bool)> {
         let mut entries = Vec::new();
-        let op = FileOp::List { path: ByteBuf::from(path), limit };
         let reply = self
-            .collect(&what, session, op, |event| {
+            .collect(what, session, op, |event| {
                 if let FileEvent::Entries(more) = event {
                     entries.extend(more);
                 }

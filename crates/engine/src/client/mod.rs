@@ -22,7 +22,7 @@ use farshell_protocol::{Event, Failure, ProcessId, Reply, Request, SessionName};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-pub use files::{Download, FileStream};
+pub use files::{Download, FileStream, FileUpload};
 
 /// How often somebody who went away while being greeted is looked for again, and the pause before that.
 const GREETINGS: u32 = 5;

@@ -6,6 +6,7 @@ mod control;
 mod crash;
 mod environments;
 mod foreground;
+mod gate;
 mod gc;
 mod life;
 mod places;

@@ -8,9 +8,9 @@ use farshell_api::run::{RunRequest, RunResult, StartRequest};
 use farshell_api::stream::Open;
 use farshell_engine::Kind;
 use farshell_engine::backend::News;
-use farshell_keeper::Keeper;
+use farshell_keeper::{Keeper, Observer};
+use std::sync::Mutex;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// A backend whose places can be put away.
@@ -38,6 +38,15 @@ fn counts(rig: &Rig) -> (usize, usize, usize) {
     (count(&rig.backends.provisioned), count(&story.suspended), count(&story.destroyed))
 }
 
+#[derive(Default)]
+struct Heard(Mutex<Vec<News>>);
+
+impl Observer for Heard {
+    fn progress(&self, news: &News) {
+        self.0.lock().unwrap().push(news.clone());
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_takes_long_is_told_to_all_who_wait() {
     let rig = Rig::new();
@@ -50,10 +59,10 @@ async fn what_takes_long_is_told_to_all_who_wait() {
             let background = n == 0;
             let start = StartRequest { background, session: format!("s{n}"), ..start(&rig, "echo ok") };
             tokio::spawn(async move {
-                let heard = Arc::new(Mutex::new(Vec::new()));
+                let heard = Heard::default();
                 let open = Open { start: Some(Box::new(start)), attach: None };
-                keeper.stream(open, &|news| heard.lock().unwrap().push(news.clone())).await.unwrap();
-                std::mem::take(&mut *heard.lock().unwrap())
+                keeper.stream(open, &heard).await.unwrap();
+                heard.0.into_inner().unwrap()
             })
         })
         .collect();

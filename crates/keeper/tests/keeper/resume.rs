@@ -20,7 +20,7 @@ fn a_foreground_command_is_found_by_its_target_and_keeps_its_environment() {
         let start =
             StartRequest { id: Some("fore".into()), ..rig.command("echo a; sleep 4; echo b; exit 6") };
         let stream =
-            life.keeper.stream(Open { start: Some(Box::new(start)), attach: None }, &|_| {}).await.unwrap();
+            life.keeper.stream(Open { start: Some(Box::new(start)), attach: None }, &()).await.unwrap();
         let instance = stream.instance.clone();
         let mut capture = Capture::unlimited();
         let _ = tokio::time::timeout(Duration::from_millis(500), stream.follow(&mut capture)).await;
@@ -42,7 +42,7 @@ fn a_foreground_command_is_found_by_its_target_and_keeps_its_environment() {
             until_closed: false,
             size: None,
         };
-        let stream = life.keeper.stream(Open { start: None, attach: Some(attach) }, &|_| {}).await.unwrap();
+        let stream = life.keeper.stream(Open { start: None, attach: Some(attach) }, &()).await.unwrap();
         let mut capture = Capture::unlimited();
         let end = stream.follow(&mut capture).await.unwrap();
         assert_eq!(capture.output.to_bytes(), b"b\n");
@@ -64,7 +64,7 @@ fn a_promise_to_go_on_in_the_background_is_kept() {
             ..rig.command("echo a; sleep 1000")
         };
         let stream =
-            life.keeper.stream(Open { start: Some(Box::new(start)), attach: None }, &|_| {}).await.unwrap();
+            life.keeper.stream(Open { start: Some(Box::new(start)), attach: None }, &()).await.unwrap();
         let instance = stream.instance.clone();
         let mut capture = Capture::unlimited();
         let _ = tokio::time::timeout(Duration::from_millis(300), stream.follow(&mut capture)).await;
@@ -82,7 +82,7 @@ fn a_promise_to_go_on_in_the_background_is_kept() {
             until_closed: false,
             size: None,
         };
-        let stream = life.keeper.stream(Open { start: None, attach: Some(attach) }, &|_| {}).await.unwrap();
+        let stream = life.keeper.stream(Open { start: None, attach: Some(attach) }, &()).await.unwrap();
         assert!(!stream.process.background);
         let mut capture = Capture::unlimited();
         let end = stream.follow(&mut capture).await.unwrap();
@@ -211,8 +211,7 @@ fn output_goes_on_at_the_byte() {
                 until_closed: false,
                 size: None,
             };
-            let stream =
-                life.keeper.stream(Open { start: None, attach: Some(attach) }, &|_| {}).await.unwrap();
+            let stream = life.keeper.stream(Open { start: None, attach: Some(attach) }, &()).await.unwrap();
             let mut capture = Capture::unlimited();
             let _ = tokio::time::timeout(Duration::from_millis(300), stream.follow(&mut capture)).await;
             text.extend(capture.output.to_bytes());

@@ -269,7 +269,7 @@ impl Rig {
     }
 
     pub(crate) fn target_with(&self, task: &str, variables: &[(&str, &str)]) -> Target {
-        Target { task: task.into(), backend: None, caller: Some(self.caller(variables)) }
+        Target { task: task.into(), caller: Some(self.caller(variables)), ..Target::default() }
     }
 
     pub(crate) fn command(&self, command: &str) -> StartRequest {

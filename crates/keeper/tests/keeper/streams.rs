@@ -49,10 +49,8 @@ impl Shared {
 /// What a server with many tasks needs.
 fn _futures_can_be_sent(keeper: &'static Keeper, control: &'static farshell_keeper::Control) {
     fn sent(_: impl Future + Send) {}
-    sent(keeper.stream(to(attach("x")), &|_| {}));
-    sent(async {
-        keeper.stream(to(attach("x")), &|_| {}).await.unwrap().follow(&mut Shared::default()).await
-    });
+    sent(keeper.stream(to(attach("x")), &()));
+    sent(async { keeper.stream(to(attach("x")), &()).await.unwrap().follow(&mut Shared::default()).await });
     sent(keeper.idle_for(std::time::Duration::ZERO));
     sent(keeper.wait("x", Default::default()));
     sent(keeper.processes(Default::default()));
@@ -66,7 +64,7 @@ fn _futures_can_be_sent(keeper: &'static Keeper, control: &'static farshell_keep
 }
 
 async fn follow(keeper: &Keeper, open: Open) -> (StreamEnd, String) {
-    let stream = keeper.stream(open, &|_| {}).await.unwrap();
+    let stream = keeper.stream(open, &()).await.unwrap();
     let mut capture = Capture::unlimited();
     let end = stream.follow(&mut capture).await.unwrap();
     (end, String::from_utf8(capture.output.to_bytes()).unwrap())
@@ -77,7 +75,7 @@ async fn a_command_with_input() {
     let rig = Rig::new();
     let keeper = rig.open().await;
     let command = StartRequest { stdin: true, id: Some("s".into()), ..rig.command("cat; exit 4") };
-    let stream = keeper.stream(start(command), &|_| {}).await.unwrap();
+    let stream = keeper.stream(start(command), &()).await.unwrap();
     assert_eq!((stream.process.state, stream.process.id.as_str()), (ProcessState::Starting, "s"));
     assert!(stream.instance.is_some());
     let control = stream.control();
@@ -99,7 +97,7 @@ async fn it_can_be_killed_and_signalled() {
     let rig = Rig::new();
     let keeper = rig.open().await;
     for (kill, code) in [(true, 128 + 9), (false, 128 + 2)] {
-        let stream = keeper.stream(start(rig.command("echo begun; sleep 1000")), &|_| {}).await.unwrap();
+        let stream = keeper.stream(start(rig.command("echo begun; sleep 1000")), &()).await.unwrap();
         let control = stream.control();
         let sink = Shared::default();
         let mut output = sink.clone();
@@ -124,7 +122,7 @@ async fn a_kill_that_comes_with_the_start_is_not_lost() {
     for n in 0..40 {
         let session = format!("s{n}");
         let command = StartRequest { session, timeout: Some(20.0), ..rig.command("echo begun; sleep 1000") };
-        let stream = keeper.stream(start(command), &|_| {}).await.unwrap();
+        let stream = keeper.stream(start(command), &()).await.unwrap();
         let control = stream.control();
         let mut output = Shared::default();
         let (end, killed) = tokio::join!(stream.follow(&mut output), control.kill(Some(0.0)));
@@ -148,7 +146,7 @@ async fn a_stream_that_breaks_goes_on_at_the_byte() {
         id: Some("s".into()),
         ..rig.command("for i in 1 2 3 4 5 6; do echo $i; sleep 0.2; done")
     };
-    let stream = keeper.stream(start(command), &|_| {}).await.unwrap();
+    let stream = keeper.stream(start(command), &()).await.unwrap();
     let instance = stream.instance.clone();
     let sink = Shared::default();
     let mut first = sink.clone();
@@ -172,7 +170,7 @@ async fn what_is_not_there_is_told_apart() {
     let keeper = rig.open().await;
     let kind = |attach: AttachTo| {
         let keeper = keeper.clone();
-        async move { keeper.stream(to(attach), &|_| {}).await.unwrap_err().kind }
+        async move { keeper.stream(to(attach), &()).await.unwrap_err().kind }
     };
     let target = || Some(rig.target("default"));
     assert_eq!(kind(attach("x")).await, Kind::NotFound);
@@ -186,9 +184,9 @@ async fn what_is_not_there_is_told_apart() {
     assert_eq!(kind(AttachTo { target: target(), ..attach("x") }).await, Kind::NotFound);
     assert_eq!(kind(AttachTo { target: target(), instance, ..attach("x") }).await, Kind::UnknownOutcome);
     let neither = Open { start: None, attach: None };
-    assert_eq!(keeper.stream(neither, &|_| {}).await.unwrap_err().kind, Kind::Invalid);
+    assert_eq!(keeper.stream(neither, &()).await.unwrap_err().kind, Kind::Invalid);
 
-    let stream = keeper.stream(start(rig.command("true")), &|_| {}).await.unwrap();
+    let stream = keeper.stream(start(rig.command("true")), &()).await.unwrap();
     let (id, instance) = (stream.process.id.clone(), stream.instance.clone());
     drop(stream);
     // It was opened and never followed, so its start never arrived.
@@ -203,7 +201,7 @@ async fn one_that_has_not_begun_can_be_killed_by_its_id() {
     let keeper = rig.open().await;
     for _ in 0..5 {
         let command = StartRequest { timeout: Some(20.0), ..rig.command("sleep 1000") };
-        let stream = keeper.stream(start(command), &|_| {}).await.unwrap();
+        let stream = keeper.stream(start(command), &()).await.unwrap();
         let id = stream.process.id.clone();
         let kill = {
             let keeper = keeper.clone();
@@ -229,7 +227,7 @@ async fn a_background_process_is_followed_by_many() {
         background: true,
         ..rig.command("for i in 1 2 3; do echo $i; sleep 0.2; done; exit 9")
     };
-    let stream = keeper.stream(start(command), &|_| {}).await.unwrap();
+    let stream = keeper.stream(start(command), &()).await.unwrap();
     let id = stream.process.id.clone();
     assert!(stream.process.background);
     let followers: Vec<_> = (0..5)
@@ -248,7 +246,7 @@ async fn a_background_process_is_followed_by_many() {
     let (_, text) = follow(&keeper, to(AttachTo { from: 4, ..attach(&id) })).await;
     assert_eq!(text, "3\n");
     crate::rig::remove_all(&keeper).await;
-    let stream = keeper.stream(to(attach(&id)), &|_| {}).await.unwrap();
+    let stream = keeper.stream(to(attach(&id)), &()).await.unwrap();
     let mut capture = Capture::unlimited();
     let end = stream.follow(&mut capture).await.unwrap();
     assert!(matches!(end, StreamEnd::Ended(process) if process.exit_code == Some(9)));
@@ -285,7 +283,7 @@ async fn a_terminal_is_left_and_found_again() {
     let process = keeper.start(command).await.unwrap();
     until("it has drawn", || async { keeper.screen(&process.id).await.unwrap().alternate }).await;
     let again = AttachTo { screen: true, size: Some(Size { rows: 9, cols: 31 }), ..attach(&process.id) };
-    let stream = keeper.stream(to(again), &|_| {}).await.unwrap();
+    let stream = keeper.stream(to(again), &()).await.unwrap();
     let (redraw, offset) = stream.screen.clone().unwrap();
     assert!(String::from_utf8_lossy(&redraw).contains("hello"));
     assert!(offset > 0);

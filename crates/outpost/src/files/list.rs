@@ -10,7 +10,8 @@ use rustix::fs::{AtFlags, Dir, Mode, OFlags};
 use rustix::io::Errno;
 use serde_bytes::ByteBuf;
 use std::ffi::CString;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 
 /// Encoded size of an entry without its name and link: field names and numbers.
 const ENTRY_BYTES: usize = 80;
@@ -26,6 +27,12 @@ pub(super) fn serve(
     let fail = |error: Errno| failed("list", path, error);
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(fail)?;
+    list(fd, path, limit, call)
+}
+
+/// The entries of an open directory.
+pub(super) fn list(fd: OwnedFd, path: &Path, limit: u64, call: &mut dyn Call) -> Result<FileReply, Failure> {
+    let fail = |error: Errno| failed("list", path, error);
     let mut dir = Dir::new(fd).map_err(fail)?;
 
     let mut first = First::new(limit);

@@ -12,6 +12,7 @@
 //! | `write`, `temp` | atomic replacement, and the temporary names it needs |
 //! | `tree` | making directories, removing trees |
 //! | `copy` | copy and move |
+//! | `below` | all of it once more for who copies trees, and can't trust what is in them |
 //! | `search` | names and contents, on ripgrep's libraries |
 //!
 //! Three habits hold in all of them. Paths are hostile: whatever walks a tree or changes an entry works relative
@@ -19,12 +20,14 @@
 //! regular file is never opened for reading. Nothing is held in memory whole: contents stream in pieces,
 //! results go out in events, and what must be collected has a cap.
 
+mod below;
 mod copy;
 mod failure;
 mod list;
 mod path;
 mod read;
 mod search;
+mod sha256;
 mod stat;
 mod temp;
 #[cfg(test)]
@@ -88,6 +91,7 @@ pub(crate) fn serve(context: &Context, op: FileOp, call: &mut dyn Call) -> Resul
         FileOp::Move { from, to, replace } => copy::serve_move(context, &from, &to, replace, call),
         FileOp::Copy { from, to, replace } => copy::serve_copy(context, &from, &to, replace, call),
         FileOp::Search(search) => search::serve(context, &search, call),
+        FileOp::Below(below) => below::serve(context, &below, call),
     }
 }
 

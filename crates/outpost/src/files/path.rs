@@ -98,6 +98,12 @@ impl Entry {
         Ok(Self { dir, name: name.to_owned(), path: path.to_owned() })
     }
 
+    /// What was found below a directory.
+    pub(super) fn found(spot: farshell_beneath::Spot, path: &Path) -> Self {
+        let (dir, name) = spot.into_parts();
+        Self { dir, name, path: path.to_owned() }
+    }
+
     /// Another name in the same directory.
     pub(super) fn sibling(&self, name: &OsStr) -> Result<Self, Errno> {
         let dir = rustix::io::fcntl_dupfd_cloexec(&self.dir, 0)?;

@@ -28,30 +28,56 @@ pub(super) fn serve(
         return Err(invalid("read", path, "a path that ends in `/` names a directory"));
     }
     let (file, before) = open_regular(path)?;
+    send((&file, &before), path, offset, len, call)
+}
 
+/// Sends a range of an open file.
+pub(super) fn send(
+    (file, before): (&File, &Stat),
+    path: &Path,
+    offset: u64,
+    len: Option<u64>,
+    call: &mut dyn Call,
+) -> Result<FileReply, Failure> {
+    let (bytes, changed) =
+        range((file, before), path, offset, len, &mut |piece, call| Ok(call.send(piece)?), call)?;
+    Ok(FileReply::Read { stat: to_stat(path, before), bytes, changed })
+}
+
+/// What is done with each piece.
+pub(super) type Each<'a> = &'a mut dyn FnMut(&[u8], &mut dyn Call) -> Result<(), Failure>;
+
+/// Reads a range of an open file. Gives how many bytes there were, and whether the file changed meanwhile.
+pub(super) fn range(
+    (file, before): (&File, &Stat),
+    path: &Path,
+    offset: u64,
+    len: Option<u64>,
+    each: Each<'_>,
+    call: &mut dyn Call,
+) -> Result<(u64, bool), Failure> {
     let mut left = len.unwrap_or(u64::MAX);
-    let mut buffer = vec![0; buffer_size(size(&before), offset, left)];
+    let mut buffer = vec![0; buffer_size(size(before), offset, left)];
     let mut at = offset;
     let mut bytes = 0;
     // The kernel has no offsets above i64::MAX, and so no bytes there.
     while left > 0 && i64::try_from(at).is_ok() {
         check(call)?;
         let want = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
-        let got = match rustix::io::pread(&file, &mut buffer[..want], at) {
+        let got = match rustix::io::pread(file, &mut buffer[..want], at) {
             Ok(0) => break,
             Ok(got) => got,
             Err(Errno::INTR) => continue,
             Err(error) => return Err(failed("read", path, error)),
         };
-        call.send(&buffer[..got])?;
+        each(&buffer[..got], call)?;
         at = at.saturating_add(got as u64);
         bytes += got as u64;
         left -= got as u64;
     }
 
-    let after = rustix::fs::fstat(&file).map_err(|error| failed("read", path, error))?;
-    let changed = version(&before) != version(&after);
-    Ok(FileReply::Read { stat: to_stat(path, &before), bytes, changed })
+    let after = rustix::fs::fstat(file).map_err(|error| failed("read", path, error))?;
+    Ok((bytes, version(before) != version(&after)))
 }
 
 /// One byte more than the file has, so that a whole file is read in one piece; small requests stay cheap.

@@ -11,27 +11,13 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::os::fd::AsFd;
 
-const PREFIX: &str = ".farshell-tmp-";
-/// Hexadecimal digits after the prefix: 96 bits, so that nobody can guess a name and wait there.
-const DIGITS: usize = 24;
-
 /// Whether a file of this name is an unfinished write of an outpost that was killed.
 pub(crate) fn is_leftover(name: &[u8]) -> bool {
-    name.strip_prefix(PREFIX.as_bytes()).is_some_and(|rest| {
-        rest.len() == DIGITS && rest.iter().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
-    })
+    farshell_beneath::is_ours(name)
 }
 
 pub(super) fn new_name() -> Result<OsString, Errno> {
-    let mut random = [0; DIGITS / 2];
-    getrandom::fill(&mut random).map_err(|_| Errno::IO)?;
-    let mut name = String::from(PREFIX);
-    for byte in random {
-        for digit in [byte >> 4, byte & 15] {
-            name.push(char::from_digit(digit.into(), 16).unwrap_or('0'));
-        }
-    }
-    Ok(OsString::from(name))
+    farshell_beneath::temporary_name()
 }
 
 /// A temporary entry, removed when dropped unless it got its real name.

@@ -131,16 +131,28 @@ pub(super) fn remove(
         Ok(stat) => stat,
         Err(failure) => return missing(failure),
     };
-    if kind(&stat) != FileType::Dir {
-        if named.slash {
-            return Err(fail(Errno::NOTDIR));
-        }
+    if kind(&stat) != FileType::Dir && named.slash {
+        return Err(fail(Errno::NOTDIR));
+    }
+    remove_found(context, &entry, &stat, how.recursive, call)
+}
+
+/// Removes what is there.
+pub(super) fn remove_found(
+    context: &Context,
+    entry: &Entry,
+    stat: &Stat,
+    recursive: bool,
+    call: &mut dyn Call,
+) -> Result<FileReply, Failure> {
+    let fail = |error: Errno| failed("remove", &entry.path, error);
+    if kind(stat) != FileType::Dir {
         rustix::fs::unlinkat(entry.dir(), &entry.name, AtFlags::empty()).map_err(fail)?;
         return Ok(FileReply::Removed { entries: 1 });
     }
-    refuse_precious("remove", context, &entry.path, &stat)?;
-    if how.recursive {
-        let entries = remove_tree(&entry, Some(call))?;
+    refuse_precious("remove", context, &entry.path, stat)?;
+    if recursive {
+        let entries = remove_tree(entry, Some(call))?;
         return Ok(FileReply::Removed { entries });
     }
     match rustix::fs::unlinkat(entry.dir(), &entry.name, AtFlags::REMOVEDIR) {

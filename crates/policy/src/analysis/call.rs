@@ -336,6 +336,13 @@ impl Walk<'_> {
                     &shown,
                     "it changes what every later program does",
                 );
+            } else if name == "PATH" && value.text().split(':').any(anybodys) {
+                self.risk(
+                    "code-loading-variable",
+                    "programs are looked for where anybody can put one",
+                    &shown,
+                    "it changes what every later command is",
+                );
             } else if COMMAND_VARIABLES.contains(&name) || name.starts_with("GIT_CONFIG_VALUE") {
                 let mut state = State::new(self.context);
                 if value.literal().is_some() {
@@ -406,4 +413,11 @@ pub(super) fn quoted(arg: &Arg) -> String {
         text.push('\'');
     }
     text
+}
+
+/// Whether a directory of `PATH` is one that everybody may write to.
+fn anybodys(directory: &str) -> bool {
+    ["/tmp", "/var/tmp", "/dev/shm"]
+        .iter()
+        .any(|open| directory.strip_prefix(open).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
 }

@@ -229,7 +229,20 @@ impl Walk<'_> {
                 Some(content) => self.script_text(path, content, state, input),
                 None => Output::unknown(),
             },
-            None => Output::unknown(),
+            None => {
+                // A name of which only a part is known may be that of a file which this command has made.
+                let made = state.files.keys().any(|file| path.could_be(file));
+                let made_there = state.files.keys().any(|file| directory(file) == directory(path.prefix()));
+                if made || made_there {
+                    self.risk(
+                        "unseen-script",
+                        "a script is run that this command may have made",
+                        &path.shown(),
+                        "what is in it is not known yet",
+                    );
+                }
+                Output::unknown()
+            }
         }
     }
 
@@ -448,8 +461,18 @@ impl Walk<'_> {
                         );
                     }
                 },
+                Input::Inherited if self.context.open_input => self.risk(
+                    "interpreter-reads-input",
+                    format!("{name} reads its program from its input"),
+                    name,
+                    "what will be typed there is not known",
+                ),
                 Input::Inherited => {}
             },
         }
     }
+}
+
+fn directory(path: &str) -> &str {
+    path.rsplit_once('/').map_or("", |(directory, _)| directory)
 }

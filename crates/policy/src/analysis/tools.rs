@@ -154,7 +154,7 @@ impl Walk<'_> {
             let command = &args[host + 1..];
             if command.is_empty() {
                 // The shell there reads what this one is given.
-                if *input != Input::Inherited {
+                if *input != Input::Inherited || self.context.open_input {
                     elsewhere(self, Place::Remote, |walk| {
                         walk.stdin_script("ssh", &mut state.clone(), input);
                     });

@@ -14,7 +14,7 @@ use aho_corasick::{AhoCorasick, MatchKind};
 use regex::Regex;
 use shapes::SHAPES;
 use std::borrow::Cow;
-use std::sync::LazyLock;
+use std::sync::{LazyLock, OnceLock};
 pub use stream::Stream;
 
 /// Values shorter than this stand in ordinary text by chance.
@@ -57,8 +57,13 @@ const COMMON: &[&str] = &[
     "information",
 ];
 
-static EXPRESSIONS: LazyLock<Vec<Option<Regex>>> =
-    LazyLock::new(|| SHAPES.iter().map(|shape| Regex::new(shape.expression).ok()).collect());
+/// Each is made when the first text has its mark: all of them would take as much memory as the rest of a server.
+static EXPRESSIONS: [OnceLock<Option<Regex>>; SHAPES.len()] = [const { OnceLock::new() }; SHAPES.len()];
+
+fn expression(at: usize) -> Option<&'static Regex> {
+    EXPRESSIONS.get(at)?.get_or_init(|| Regex::new(SHAPES.get(at)?.expression).ok()).as_ref()
+}
+
 static MARKS: LazyLock<Option<(AhoCorasick, Vec<usize>)>> = LazyLock::new(|| {
     let mut marks = Vec::new();
     let mut owners = Vec::new();
@@ -219,7 +224,7 @@ pub(crate) fn shape_hits(text: &str) -> Vec<(usize, usize, &'static str)> {
     }
     let mut hits = Vec::new();
     for (at, shape) in SHAPES.iter().enumerate().filter(|(at, _)| wanted[*at]) {
-        let Some(Some(expression)) = EXPRESSIONS.get(at) else { continue };
+        let Some(expression) = expression(at) else { continue };
         for captures in expression.captures_iter(text) {
             let Some(found) = captures.get(1).or_else(|| captures.get(0)) else { continue };
             hits.push((found.start(), found.end(), shape.name));

@@ -6,11 +6,10 @@ fn masked(text: &str) -> String {
 
 #[test]
 fn expressions_compile() {
-    assert!(EXPRESSIONS.iter().all(Option::is_some));
     assert!(MARKS.is_some());
-    for (shape, expression) in SHAPES.iter().zip(EXPRESSIONS.iter()) {
+    for (at, shape) in SHAPES.iter().enumerate() {
         let lower = shape.expression.to_lowercase().replace('\\', "");
-        assert!(!shape.marks.is_empty() && !lower.is_empty() && expression.is_some(), "{}", shape.name);
+        assert!(!shape.marks.is_empty() && !lower.is_empty() && expression(at).is_some(), "{}", shape.name);
         assert!(shape.marks.iter().all(|mark| mark.to_lowercase() == *mark), "{}", shape.name);
     }
 }

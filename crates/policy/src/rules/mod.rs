@@ -2,10 +2,12 @@
 //!
 //! - `table`: the rules, each with examples that it must and must not hit.
 //! - `checks`: what `rm`, `dd`, `mv`, … do to which path.
+//! - `own`: Farshell itself.
 //! - `paths`: what a path stands for, by the `names` in it.
 
 pub(crate) mod checks;
 mod names;
+mod own;
 pub(crate) mod paths;
 pub(crate) mod table;
 
@@ -50,6 +52,7 @@ pub(crate) fn apply(walk: &mut Walk<'_>, program: &str, args: &[Arg], state: &St
         }
     }
     checks::apply(walk, program, rest, state);
+    own::apply(walk, program, rest, state);
     // What happens in a container of the command's own making is not the end of the machine.
     if walk.place == Place::Container {
         for reason in &mut walk.reasons[before..] {

@@ -1,6 +1,7 @@
 //! What a path stands for: the machine, the user's account, the work at hand, or something that can be made again.
 
 use super::names::{FILES, PRIVATE, REGENERATED, SECRETS, SYSTEM, SYSTEM_FILES, SYSTEM_INSIDE};
+use super::own;
 use crate::analysis::{State, Walk};
 use crate::value::{Arg, GAP, Pattern};
 use crate::verdict::Level;
@@ -164,6 +165,9 @@ pub(crate) fn delete(walk: &mut Walk<'_>, arg: &Arg, recursive: bool, state: &St
     for path in absolute(&arg.text(), state) {
         let (directory, all) = whole(&path);
         let base = directory.strip_prefix('/').unwrap_or(directory);
+        if own::holds(directory, walk) {
+            own::written(walk, &shown);
+        }
         match kind(directory, walk) {
             kind @ (Kind::Root | Kind::System | Kind::Home) if recursive => {
                 let (rule, what) = match kind {
@@ -306,6 +310,10 @@ pub(crate) fn write(walk: &mut Walk<'_>, arg: &Arg, state: &State, via: &str) {
         if harmless.iter().any(|name| path.starts_with(name)) {
             continue;
         }
+        if own::holds(&path, walk) {
+            own::written(walk, &shown);
+            continue;
+        }
         if private(&path, walk) {
             walk.risk(
                 "write-private",
@@ -415,6 +423,7 @@ pub(crate) fn read(walk: &mut Walk<'_>, arg: &Arg, state: &State, via: &str) {
                 && !name.ends_with(".pub")
         });
         let secret = key
+            || own::is_secret(&path, walk)
             || ["/.ssh", "/.gnupg", "/.aws"].iter().any(|name| path.ends_with(name))
             || matches!(path.as_str(), "/etc/shadow" | "/etc/gshadow" | "/etc/sudoers")
             || (path.starts_with("/proc/") && path.ends_with("/environ") && !path.starts_with("/proc/self"))

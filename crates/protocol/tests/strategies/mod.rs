@@ -331,7 +331,25 @@ fn file_op() -> impl Strategy<Value = FileOp> {
         (buf(), buf(), any::<bool>()).prop_map(|(from, to, replace)| FileOp::Move { from, to, replace }),
         (buf(), buf(), any::<bool>()).prop_map(|(from, to, replace)| FileOp::Copy { from, to, replace }),
         search().prop_map(FileOp::Search),
+        below().prop_map(FileOp::Below),
     ]
+}
+
+fn below() -> impl Strategy<Value = Below> {
+    use BelowOp::*;
+    let op = prop::sample::select(vec![Stat, List, Read, Hash, Put, MakeDir, Link, Set, Remove, Sync]);
+    let size = || of(0..=i64::MAX.unsigned_abs());
+    let numbers = (size(), size(), any::<Option<u32>>(), any::<Option<i64>>());
+    (op, buf(), buf(), numbers, of(buf())).prop_map(
+        |(op, root, path, (offset, len, mode, mtime_ns), link)| Below {
+            offset,
+            len,
+            mode,
+            mtime_ns,
+            link,
+            ..Below::new(op, root, path)
+        },
+    )
 }
 
 pub(crate) fn request() -> impl Strategy<Value = Request> {

@@ -17,7 +17,7 @@ mod talk;
 
 use crate::app::App;
 use crate::connection::Peer;
-use crate::input::{Shape, no_query};
+use crate::input::{Shape, no_query, origin};
 use crate::life::Phase;
 use crate::refusal::Refusal;
 use crate::route::{Described, Route};
@@ -27,6 +27,7 @@ use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade};
 use axum::http::{Method, Request, Response, StatusCode};
 use farshell_api::stream::{ClientMessage, Open, ServerMessage};
 use farshell_engine::Kind;
+use farshell_keeper::Origin;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
 use queue::Queue;
@@ -104,13 +105,14 @@ async fn upgrade(app: Arc<App>, request: Request<Body>) -> Response<Body> {
         return refusal.response();
     }
     let Some(peer) = parts.extensions.remove::<Peer>() else { return Refusal::panicked().response() };
+    let origin = origin(&parts);
     match WebSocketUpgrade::from_request_parts(&mut parts, &()).await {
         Ok(upgrade) => upgrade
             .read_buffer_size(BUFFER)
             .write_buffer_size(BUFFER)
             .max_message_size(MAX_READ)
             .max_frame_size(MAX_READ)
-            .on_upgrade(move |socket| serve(socket, app, peer)),
+            .on_upgrade(move |socket| serve(socket, app, peer, origin)),
         Err(rejection) => Refusal::new(Kind::Invalid, "opening a stream", rejection.body_text())
             .with_status(rejection.status())
             .with_hint("this route is a WebSocket")
@@ -118,12 +120,12 @@ async fn upgrade(app: Arc<App>, request: Request<Body>) -> Response<Body> {
     }
 }
 
-async fn serve(socket: WebSocket, app: Arc<App>, peer: Peer) {
+async fn serve(socket: WebSocket, app: Arc<App>, peer: Peer, origin: Origin) {
     let (writer, mut reader) = socket.split();
     let queue = Arc::new(Queue::default());
     let mut writing = pin!(write(writer, Arc::clone(&queue)));
     let ending = {
-        let mut talking = pin!(talk::talk(&mut reader, &queue, &app, &peer));
+        let mut talking = pin!(talk::talk(&mut reader, &queue, &app, &peer, origin));
         tokio::select! {
             ending = &mut talking => ending,
             () = &mut writing => {

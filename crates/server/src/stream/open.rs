@@ -5,35 +5,60 @@ use super::queue::{Queue, ToClient};
 use crate::app::App;
 use crate::refusal::{Refusal, api_error};
 use farshell_api::ApiError;
+use farshell_api::approval::Approval;
 use farshell_api::stream::{Open, ServerMessage};
 use farshell_engine::Result;
-use farshell_engine::backend::News;
-use farshell_keeper::{Stream, StreamEnd};
+use farshell_engine::backend::{BoxFuture, News};
+use farshell_keeper::{Observer, Origin, Stream, StreamEnd};
 use std::sync::Arc;
+use tokio::sync::watch;
 use tokio::task::{JoinError, JoinHandle};
 
 /// The place is found or made, and the process looked for. If nobody waits any more, the place is there all the same.
-pub(super) struct Opening(JoinHandle<Option<Result<Stream>>>);
+pub(super) struct Opening {
+    task: JoinHandle<Option<Result<Stream>>>,
+    /// Dropped with this: what waits for a person's answer is withdrawn then.
+    _here: watch::Sender<()>,
+}
+
+/// Tells the client what the opening waits for.
+struct ToOpener {
+    queue: Arc<Queue>,
+    here: watch::Receiver<()>,
+}
+
+impl Observer for ToOpener {
+    fn progress(&self, news: &News) {
+        if self.queue.takes_answers() {
+            self.queue.say(&ServerMessage::Progress {
+                message: news.message.clone(),
+                done: news.part.map(|(done, _)| done),
+                total: news.part.map(|(_, total)| total),
+            });
+        }
+    }
+
+    fn approval(&self, approval: &Approval) {
+        self.queue.say(&ServerMessage::Approval { approval: Box::new(approval.clone()) });
+    }
+
+    fn gone(&self) -> BoxFuture<'_, ()> {
+        let mut here = self.here.clone();
+        Box::pin(async move { while here.changed().await.is_ok() {} })
+    }
+}
 
 impl Opening {
-    pub(super) fn begin(app: &Arc<App>, open: Open, queue: Arc<Queue>) -> Self {
-        let keeper = app.keeper.clone();
-        Self(app.apart(async move {
-            let progress = |news: &News| {
-                if queue.takes_answers() {
-                    queue.say(&ServerMessage::Progress {
-                        message: news.message.clone(),
-                        done: news.part.map(|(done, _)| done),
-                        total: news.part.map(|(_, total)| total),
-                    });
-                }
-            };
-            keeper.stream(open, &progress).await
-        }))
+    pub(super) fn begin(app: &Arc<App>, origin: Origin, open: Open, queue: Arc<Queue>) -> Self {
+        let keeper = app.keeper.on_behalf(origin);
+        let (sender, here) = watch::channel(());
+        let observer = ToOpener { queue, here };
+        let task = app.apart(async move { keeper.stream(open, &observer).await });
+        Self { task, _here: sender }
     }
 
     pub(super) async fn opened(&mut self) -> std::result::Result<Stream, ApiError> {
-        flat((&mut self.0).await)
+        flat((&mut self.task).await)
     }
 }
 

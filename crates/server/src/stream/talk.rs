@@ -15,7 +15,7 @@ use bytes::Bytes;
 use farshell_api::ApiError;
 use farshell_api::stream::{ClientMessage, INPUT_HEADER, Open, ServerMessage};
 use farshell_engine::{Error, Kind};
-use farshell_keeper::{Control, StreamEnd};
+use farshell_keeper::{Control, Origin, StreamEnd};
 use futures_util::StreamExt;
 use futures_util::stream::SplitStream;
 use std::sync::Arc;
@@ -40,6 +40,7 @@ pub(super) async fn talk(
     queue: &Arc<Queue>,
     app: &Arc<App>,
     peer: &Peer,
+    origin: Origin,
 ) -> Option<Ending> {
     let first = tokio::select! {
         first = tokio::time::timeout(FIRST, reader.next()) => first,
@@ -70,7 +71,7 @@ pub(super) async fn talk(
         actions: JoinSet::new(),
         pulse: Pulse::new(matches!(peer.door, Door::Tcp(_))),
     };
-    talk.converse(reader, open).await
+    talk.converse(reader, open, origin).await
 }
 
 /// The state of a conversation.
@@ -102,9 +103,14 @@ impl Drop for Talk {
 }
 
 impl Talk {
-    async fn converse(&mut self, reader: &mut SplitStream<WebSocket>, open: Open) -> Option<Ending> {
+    async fn converse(
+        &mut self,
+        reader: &mut SplitStream<WebSocket>,
+        open: Open,
+        origin: Origin,
+    ) -> Option<Ending> {
         let starts = open.start.is_some();
-        let mut opening = Opening::begin(&self.app, open, Arc::clone(&self.queue));
+        let mut opening = Opening::begin(&self.app, origin, open, Arc::clone(&self.queue));
         let stream = loop {
             let app = Arc::clone(&self.app);
             tokio::select! {

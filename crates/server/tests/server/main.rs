@@ -7,6 +7,7 @@
 
 mod api;
 mod document;
+mod files;
 mod life;
 mod rig;
 mod streams;

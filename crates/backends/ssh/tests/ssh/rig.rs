@@ -157,6 +157,8 @@ impl Rig {
             },
             environment,
             ssh_config: Some(ssh_config),
+            credential_root: PathBuf::new(),
+            credential_files: Vec::new(),
         };
         Some(Self { home, config })
     }

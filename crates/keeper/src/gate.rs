@@ -1,0 +1,578 @@
+//! The one choke point: whatever a surface wants to run is judged here, before its environment is entered.
+//!
+//! 1. The policy decides by the settings and by what a person has said before in this session.
+//! 2. Where it says "ask", the question is put ([`crate::approvals`]), and whoever waits is told.
+//! 3. What was decided, and by whom, is in the audit log before anything runs.
+//!
+//! A call that is dropped while it waits has not run and never will.
+
+use crate::approvals::{Approvals, Reply, Silence, new_id, word};
+use crate::audit::{self, Audit, Audited};
+use crate::events::event;
+use crate::progress::Observer;
+use crate::request::Plan;
+use crate::resolve::{Resolved, Wanted};
+use crate::{Inner, Origin, denial, now, result};
+use farshell_api::approval::{Answer, AnswerRequest, Answered, Approval, Reason, Subject, Surface};
+use farshell_api::audit::{AuditLine, AuditOutcome, Step};
+use farshell_api::event::EventKind;
+use farshell_api::run::Target;
+use farshell_engine::{Error, Kind, Result};
+use farshell_policy::{Allow, Decision, Level, Mode, Policy, Scope, Verdict};
+use serde_json::json;
+use sha2::{Digest, Sha256};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Bytes of a command that the log and a question show.
+const SHOWN: usize = 4096;
+/// Sessions whose answers, and directories, are remembered; and answers of one of them.
+const MOST_SESSIONS: usize = 4096;
+const MOST_GRANTS: usize = 1000;
+/// Rules about programs that do what is typed to them.
+const TYPED: [&str; 2] = ["rule:shell-reads-input", "rule:interpreter-reads-input"];
+/// What is longer is not put into the settings.
+const LONGEST_ALWAYS: usize = 2000;
+
+#[derive(Debug)]
+pub(crate) struct Gate {
+    pub(crate) approvals: Arc<Approvals>,
+    pub(crate) audit: Arc<Audit>,
+    sessions: Mutex<HashMap<SessionKey, Known>>,
+}
+
+/// The environment's key, the task, the session.
+type SessionKey = (String, String, String);
+
+/// What is remembered of a session.
+#[derive(Debug, Default)]
+struct Known {
+    granted: Vec<Grant>,
+    /// Where its last command left it.
+    cwd: Option<String>,
+}
+
+/// What a person has allowed for a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Grant {
+    Command(Allow),
+    Code(String),
+    Writes,
+}
+
+/// What is to be judged.
+#[derive(Clone, Copy, Debug)]
+struct Case<'a> {
+    subject: Subject,
+    /// The command, the code, or the path.
+    text: &'a str,
+    /// The text is not all that will be run: some bytes are not text.
+    lossy: bool,
+    target: &'a Target,
+    session: &'a str,
+    workdir: Option<&'a str>,
+    process: Option<&'a str>,
+    /// Its input can be written to; on a terminal, by a person at ours.
+    input: Input,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Input {
+    None,
+    Open,
+    Terminal,
+}
+
+/// Something that is no command of the shell and needs leave all the same.
+#[derive(Clone, Copy, Debug)]
+pub struct Deed<'a> {
+    pub target: &'a Target,
+    pub session: &'a str,
+    pub subject: Subject,
+    /// The code (of Python), or the absolute path of the file.
+    pub text: &'a str,
+}
+
+/// Leave to do something.
+#[derive(Debug)]
+pub struct Permit {
+    audited: Audited,
+}
+
+impl Permit {
+    /// Records what became of it. If nobody does, it counts as not done.
+    pub fn ended(self, outcome: AuditOutcome) {
+        self.audited.ended(outcome, None);
+    }
+}
+
+/// A command that may run, with the settings by which that was decided.
+#[derive(Debug)]
+pub(crate) struct Cleared {
+    pub(crate) resolved: Arc<Resolved>,
+    pub(crate) wanted: Wanted,
+    pub(crate) audited: Audited,
+}
+
+/// Who decided.
+struct Ruling {
+    allowed: bool,
+    by: String,
+    reason: Option<String>,
+    approval: Option<String>,
+}
+
+impl Gate {
+    pub(crate) fn new(dir: &std::path::Path) -> Self {
+        Self {
+            approvals: Approvals::new(),
+            audit: Arc::new(Audit::open(&dir.join("audit"))),
+            sessions: Mutex::default(),
+        }
+    }
+
+    fn sessions(&self) -> MutexGuard<'_, HashMap<SessionKey, Known>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn remember(&self, key: SessionKey, change: impl FnOnce(&mut Known)) {
+        let mut sessions = self.sessions();
+        // Who has so many is asked once more.
+        if sessions.len() >= MOST_SESSIONS && !sessions.contains_key(&key) {
+            sessions.clear();
+        }
+        change(sessions.entry(key).or_default());
+    }
+
+    /// A command has left its session here.
+    pub(crate) fn session_is_at(&self, environment: &str, task: &str, session: &str, cwd: &[u8]) {
+        let Ok(cwd) = std::str::from_utf8(cwd) else { return };
+        let key = (environment.to_owned(), task.to_owned(), session.to_owned());
+        let same = self.sessions().get(&key).is_some_and(|known| known.cwd.as_deref() == Some(cwd));
+        if !same {
+            self.remember(key, |known| known.cwd = Some(cwd.to_owned()));
+        }
+    }
+}
+
+impl Inner {
+    /// Settings, environment and leave for a command.
+    pub(crate) async fn clear(
+        self: &Arc<Self>,
+        plan: &Plan,
+        by: &crate::By,
+        observer: &dyn Observer,
+    ) -> Result<Cleared> {
+        let target = &plan.request.target;
+        let resolved = self.resolver.resolve(target)?;
+        let wanted = resolved.wanted(&target.task)?;
+        // Nobody is asked about what can't be started anyway.
+        let session =
+            crate::sessions::outpost_name(wanted.shared, wanted.task.as_str(), &plan.request.session)?;
+        plan.start(&resolved.settings, session)?;
+        if by.permitted || self.is_known(plan) {
+            return Ok(Cleared { resolved, wanted, audited: Audited::elsewhere() });
+        }
+        let text = plan.request.command.lossy();
+        let workdir = plan.request.workdir.as_ref().map(|dir| dir.lossy());
+        let case = Case {
+            subject: Subject::Command,
+            text: &text,
+            lossy: text.as_bytes() != plan.request.command.0,
+            target,
+            session: &plan.request.session,
+            workdir: workdir.as_deref(),
+            process: Some(plan.id.as_str()),
+            input: match (&plan.request.pty, plan.request.stdin) {
+                (Some(_), _) => Input::Terminal,
+                (None, true) => Input::Open,
+                (None, false) => Input::None,
+            },
+        };
+        let audited = self.judge(case, &resolved, &wanted, &by.origin, observer).await?;
+        Ok(Cleared { resolved, wanted, audited })
+    }
+
+    /// Whether this very command was let through before, under the same id.
+    fn is_known(&self, plan: &Plan) -> bool {
+        let Some(known) = self.recent().get(plan.id.as_str()).map(|known| known.process()) else {
+            return false;
+        };
+        let request = &plan.request;
+        known.command == request.command
+            && known.task == request.target.task
+            && known.session.as_deref() == Some(&request.session)
+    }
+
+    pub(crate) async fn permit(
+        self: &Arc<Self>,
+        deed: Deed<'_>,
+        by: &crate::By,
+        observer: &dyn Observer,
+    ) -> Result<Permit> {
+        let resolved = self.resolver.resolve(deed.target)?;
+        let wanted = resolved.wanted(&deed.target.task)?;
+        let case = Case {
+            subject: deed.subject,
+            text: deed.text,
+            lossy: false,
+            target: deed.target,
+            session: deed.session,
+            workdir: None,
+            process: None,
+            input: Input::None,
+        };
+        let audited = self.judge(case, &resolved, &wanted, &by.origin, observer).await?;
+        Ok(Permit { audited })
+    }
+
+    async fn judge(
+        self: &Arc<Self>,
+        case: Case<'_>,
+        resolved: &Arc<Resolved>,
+        wanted: &Wanted,
+        origin: &Origin,
+        observer: &dyn Observer,
+    ) -> Result<Audited> {
+        let rules = &resolved.rules;
+        let mode = rules.mode(case.target.approvals.as_deref())?;
+        let key = (wanted.key.clone(), case.target.task.clone(), case.session.to_owned());
+        let (granted, known_cwd) = match self.gate.sessions().get(&key) {
+            Some(known) => (known.granted.clone(), known.cwd.clone()),
+            None => (Vec::new(), None),
+        };
+        let start = || self.start_dir(case.target, resolved);
+        let context =
+            rules.context(directory(case.workdir, known_cwd.or_else(start)), case.input != Input::None);
+        // `farshell shell` and its like: whoever types there is the one who would be asked.
+        let person = origin.surface == Surface::Cli && case.input == Input::Terminal;
+        let typed = TYPED.iter().filter(|_| person).map(|rule| Allow::new(*rule, Scope::Once));
+        let policy = rules.policy.with(mode, granted.iter().filter_map(Grant::allow).cloned().chain(typed));
+        let policy = policy.as_ref().unwrap_or(&rules.policy);
+        let (decision, verdict) = match case.subject {
+            Subject::Command => policy.decide(case.text, &context),
+            Subject::Code => policy.decide_code("python3", case.text, &context),
+            Subject::FileWrite => policy.decide_write(case.text, &context),
+        };
+        let masked = rules.redactor.redact(case.text);
+        let about = About { case, wanted, origin, verdict: &verdict, masked: &masked };
+        let isolated = context.is_isolated();
+        let already = granted.iter().any(|grant| grant.covers(case));
+        let ruling = match &decision {
+            Decision::Allow => Ruling::allowed(by_what(policy, &verdict, isolated)),
+            Decision::Ask { .. } if already => Ruling::allowed("session".to_owned()),
+            Decision::Ask { reasons } => {
+                let approval = self.approval(&about, reasons, resolved);
+                self.ask(approval, case, &about, resolved, key, observer).await?
+            }
+            Decision::Deny { reasons } => {
+                let by = denial::by(reasons, mode);
+                let ruling = Ruling { allowed: false, by: by.into(), reason: None, approval: None };
+                self.record(&about, &ruling, false)?;
+                return Err(denial::by_policy(case.subject, reasons, mode));
+            }
+        };
+        self.record(&about, &ruling, rules.audit_required)?;
+        if !ruling.allowed {
+            return Err(denial::by_answer(case.subject, &ruling.by, ruling.reason.as_deref(), rules.timeout));
+        }
+        Ok(Audited::new(Arc::clone(&self.gate.audit), about.line(Step::Ended)))
+    }
+
+    /// Where a session of this machine begins.
+    fn start_dir(&self, target: &Target, resolved: &Resolved) -> Option<String> {
+        use farshell_config::settings::{Backend, StartDirectory};
+        match (&resolved.settings.backend, &resolved.settings.cwd) {
+            (Backend::Local(_), StartDirectory::Path(path)) => Some(path.clone()),
+            (Backend::Local(_), StartDirectory::BackendDefault) => {
+                self.resolver.here(target).map(|dir| dir.to_string_lossy().into_owned())
+            }
+            _ => None,
+        }
+    }
+
+    /// Writes down what was decided. What is to run does not, if it must be written down and can't be.
+    fn record(&self, about: &About<'_>, ruling: &Ruling, required: bool) -> Result<()> {
+        let line = AuditLine {
+            command: Some(about.shown()),
+            command_sha256: (about.masked.len() > SHOWN).then(|| sha256(about.masked)),
+            level: Some(level(about.verdict.level).to_owned()),
+            rules: about.rules(),
+            decision: Some(if ruling.allowed { "allow" } else { "deny" }.to_owned()),
+            decided_by: Some(ruling.by.clone()),
+            reason: ruling.reason.clone(),
+            approval: ruling.approval.clone(),
+            ..about.line(Step::Decided)
+        };
+        match self.gate.audit.write(line) {
+            Err(error) if required && ruling.allowed => {
+                let hint = "approvals.audit_required says that nothing runs without a line in the audit log";
+                Err(error.with_hint(hint))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn approval(
+        &self,
+        about: &About<'_>,
+        reasons: &[farshell_policy::Reason],
+        resolved: &Resolved,
+    ) -> Approval {
+        let (case, at) = (about.case, now());
+        let whole = case.text.len() <= LONGEST_ALWAYS && !case.lossy && about.masked == case.text;
+        let redactor = &resolved.rules.redactor;
+        let reasons = reasons.iter().map(|reason| Reason {
+            rule: reason.rule.to_owned(),
+            level: level(reason.level).to_owned(),
+            what: redactor.redact(&reason.what).into_owned(),
+            piece: redactor.redact(&reason.piece).into_owned(),
+            why: reason.why.to_owned(),
+        });
+        Approval {
+            id: new_id(),
+            subject: case.subject,
+            task: case.target.task.clone(),
+            session: case.session.to_owned(),
+            environment: about.wanted.key.clone(),
+            backend: resolved.backend.name().to_owned(),
+            surface: about.origin.surface,
+            client: about.origin.client.clone(),
+            process_id: case.process.map(str::to_owned),
+            command: about.shown(),
+            workdir: case.workdir.map(str::to_owned),
+            reasons: reasons.collect(),
+            asked_at: at,
+            expires_at: at.saturating_add(crate::request::millis(resolved.rules.timeout)),
+            may_always: case.subject == Subject::Command && whole,
+        }
+    }
+
+    /// Asks a person, and waits.
+    async fn ask(
+        self: &Arc<Self>,
+        approval: Approval,
+        case: Case<'_>,
+        about: &About<'_>,
+        resolved: &Resolved,
+        key: SessionKey,
+        observer: &dyn Observer,
+    ) -> Result<Ruling> {
+        let id = approval.id.clone();
+        let question = self.gate.approvals.put(approval.clone())?;
+        let mut asking = Asking { inner: self, about, id: &id, over: false };
+        let asked = AuditLine {
+            command: Some(about.shown()),
+            level: Some(level(about.verdict.level).to_owned()),
+            rules: about.rules(),
+            approval: Some(id.clone()),
+            ..about.line(Step::Asked)
+        };
+        // Whether it runs is decided, and written, later.
+        let _ = self.gate.audit.write(asked);
+        self.tell(EventKind::ApprovalRequested, about, json!({ "approval": approval })).await;
+        observer.approval(&approval);
+        let answered = question.answered(resolved.rules.timeout, observer.gone()).await;
+        asking.over = true;
+        drop(asking);
+        let (allowed, by, reason) = match answered {
+            Ok(Reply { answer, reason }) => {
+                if answer == Answer::Session
+                    && let Some(grant) = Grant::of(case)
+                {
+                    self.gate.remember(key, |known| {
+                        known.granted.truncate(MOST_GRANTS);
+                        known.granted.push(grant);
+                    });
+                }
+                (answer != Answer::Deny, format!("person:{}", word(answer)), reason)
+            }
+            Err(Silence::TimedOut) => (false, "timeout".to_owned(), None),
+            Err(Silence::Withdrawn) => (false, "withdrawn".to_owned(), None),
+            Err(Silence::Closed) => (false, "server".to_owned(), None),
+        };
+        self.tell(EventKind::ApprovalAnswered, about, told(&id, allowed, &by, reason.as_deref())).await;
+        Ok(Ruling { allowed, by, reason, approval: Some(id) })
+    }
+
+    /// An event for those who look at events. Nothing depends on it.
+    async fn tell(&self, kind: EventKind, about: &About<'_>, data: serde_json::Value) {
+        let _ = self.common.store.append(about.event(kind, data)).await;
+    }
+
+    /// Answers a question.
+    pub(crate) async fn answer(&self, id: &str, request: AnswerRequest) -> Result<Answered> {
+        if request.answer == Answer::Always {
+            let waiting = self.gate.approvals.find(id)?;
+            if !waiting.may_always {
+                let message =
+                    "this can't be allowed for always: it has a secret in it, or is no short command";
+                return Err(Error::new(Kind::Invalid, format!("answering {id}"), message)
+                    .with_hint("allow it once, or for this session"));
+            }
+            self.allow_always(&waiting.command).await?;
+        }
+        let approval = self.gate.approvals.answer(id, &request)?;
+        Ok(Answered { approval, answer: request.answer })
+    }
+
+    /// Adds a command to the settings' allowlist.
+    async fn allow_always(&self, command: &str) -> Result<()> {
+        let home = self.resolver.world().home.clone();
+        let entry = Allow::exactly(command).text;
+        let written = tokio::task::spawn_blocking(move || {
+            let context = farshell_config::Context {
+                home: farshell_config::HermesHome::new(home, None),
+                environment: Default::default(),
+                overrides: Vec::new(),
+            };
+            farshell_config::add(&context, "command_allowlist", &entry)
+        });
+        let what = "adding the command to command_allowlist";
+        match written.await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(Error::new(Kind::System, what, error.to_string())
+                .with_hint("allow it once, or for this session, and mend the settings")),
+            Err(error) => Err(Error::new(Kind::System, what, error.to_string())),
+        }
+    }
+}
+
+/// A question on its way. Dropped before its end, nobody waits for the answer any more.
+struct Asking<'a> {
+    inner: &'a Arc<Inner>,
+    about: &'a About<'a>,
+    id: &'a str,
+    over: bool,
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        if self.over {
+            return;
+        }
+        let by = "withdrawn".to_owned();
+        let data = told(self.id, false, &by, None);
+        let ruling = Ruling { allowed: false, by, reason: None, approval: Some(self.id.to_owned()) };
+        let _ = self.inner.record(self.about, &ruling, false);
+        let event = self.about.event(EventKind::ApprovalAnswered, data);
+        let common = Arc::clone(&self.inner.common);
+        self.inner.common.tasks.spawn(async move { drop(common.store.append(event).await) });
+    }
+}
+
+fn told(id: &str, allowed: bool, by: &str, reason: Option<&str>) -> serde_json::Value {
+    let decision = if allowed { "allow" } else { "deny" };
+    json!({ "approval": id, "decision": decision, "decided_by": by, "reason": reason })
+}
+
+impl Ruling {
+    fn allowed(by: String) -> Self {
+        Self { allowed: true, by, reason: None, approval: None }
+    }
+}
+
+impl Grant {
+    fn of(case: Case<'_>) -> Option<Self> {
+        match case.subject {
+            Subject::Command if case.lossy => None,
+            Subject::Command => {
+                Some(Self::Command(Allow { scope: Scope::Session, ..Allow::exactly(case.text) }))
+            }
+            Subject::Code => Some(Self::Code(sha256(case.text))),
+            Subject::FileWrite => Some(Self::Writes),
+        }
+    }
+
+    fn allow(&self) -> Option<&Allow> {
+        match self {
+            Self::Command(allow) => Some(allow),
+            Self::Code(_) | Self::Writes => None,
+        }
+    }
+
+    /// What the policy does not see.
+    fn covers(&self, case: Case<'_>) -> bool {
+        match self {
+            Self::Command(_) => false,
+            Self::Code(hash) => case.subject == Subject::Code && *hash == sha256(case.text),
+            Self::Writes => case.subject == Subject::FileWrite,
+        }
+    }
+}
+
+/// What is said of a case wherever it is spoken of.
+struct About<'a> {
+    case: Case<'a>,
+    wanted: &'a Wanted,
+    origin: &'a Origin,
+    verdict: &'a Verdict,
+    masked: &'a str,
+}
+
+impl About<'_> {
+    fn line(&self, step: Step) -> AuditLine {
+        AuditLine {
+            kind: Some(self.case.subject),
+            surface: Some(self.origin.surface),
+            client: self.origin.client.clone(),
+            task: Some(self.case.target.task.clone()),
+            session: Some(self.case.session.to_owned()),
+            environment: Some(self.wanted.key.clone()),
+            process_id: self.case.process.map(str::to_owned),
+            ..audit::line(step)
+        }
+    }
+
+    fn event(&self, kind: EventKind, data: serde_json::Value) -> farshell_store::NewEvent {
+        farshell_store::NewEvent {
+            task: Some(self.case.target.task.clone()),
+            process_id: self.case.process.map(str::to_owned),
+            environment: Some(self.wanted.key.clone()),
+            ..event(kind, data)
+        }
+    }
+
+    fn shown(&self) -> String {
+        result::head(self.masked, SHOWN).to_owned()
+    }
+
+    fn rules(&self) -> Vec<String> {
+        let mut rules: Vec<String> =
+            self.verdict.reasons.iter().map(|reason| reason.rule.to_owned()).collect();
+        rules.sort();
+        rules.dedup();
+        rules
+    }
+}
+
+fn by_what(policy: &Policy, verdict: &Verdict, isolated: bool) -> String {
+    match (policy.mode, verdict.level) {
+        _ if isolated => "isolated".to_owned(),
+        (Mode::Smart, Level::Risky) | (Mode::Ask, _) => "allowlist".to_owned(),
+        (mode, _) => format!("mode:{mode}"),
+    }
+}
+
+fn level(level: Level) -> &'static str {
+    match level {
+        Level::Safe => "safe",
+        Level::Risky => "risky",
+        Level::Forbidden => "forbidden",
+    }
+}
+
+/// Where a command begins: absolute, or not known.
+fn directory(workdir: Option<&str>, cwd: Option<String>) -> Option<String> {
+    match workdir {
+        Some(dir) if dir.starts_with('/') => Some(dir.to_owned()),
+        // The home directory may be anything.
+        Some(dir) if dir.starts_with('~') => None,
+        Some(dir) => Some(format!("{}/{dir}", cwd?)),
+        None => cwd.filter(|cwd| cwd.starts_with('/')),
+    }
+}
+
+fn sha256(text: &str) -> String {
+    Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,92 @@
+//! The old file or the new one, whatever is killed and whenever.
+
+use crate::rig::{Rig, kill};
+use farshell_tools::Nobody;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// Each content is one letter, so that any mixture shows.
+fn content(n: usize) -> String {
+    let letter = char::from(b'a' + u8::try_from(n % 26).unwrap());
+    format!("{}\n", letter.to_string().repeat(63)).repeat(20_000)
+}
+
+/// Calls a tool and kills the outpost at some moment of it.
+async fn cut(rig: &Rig, tool: &str, arguments: Value, after: Duration) -> bool {
+    let call = rig.circumstances("default", &Nobody);
+    let victims = rig.outposts();
+    let killing = async {
+        tokio::time::sleep(after).await;
+        victims.into_iter().for_each(kill);
+    };
+    let (answer, ()) = tokio::join!(rig.tools.call(tool, arguments, call), killing);
+    answer.failed
+}
+
+/// No temporary file is taken for a file of the user's.
+fn names(rig: &Rig) -> Vec<String> {
+    let entries = std::fs::read_dir(rig.at("")).unwrap().flatten();
+    entries
+        .map(|entry| entry.file_name().into_string().unwrap())
+        .filter(|name| !name.starts_with('.'))
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_outpost_leaves_the_old_file_or_the_new_one() {
+    let rig = Rig::new().await;
+    rig.put("f", content(0));
+    let (mut failed, mut done) = (0, 0);
+    for round in 1..=30 {
+        rig.run("true").await;
+        let old = rig.text("f");
+        let new = content(round);
+        // From before the first byte to after the last one.
+        let after = Duration::from_micros(u64::try_from(round).unwrap() * 700);
+        let (tool, arguments) = match round % 2 {
+            0 => ("write_file", json!({"path": "f", "content": new})),
+            _ => {
+                let letter = &old[..1];
+                let line = format!("{}\n", letter.repeat(63));
+                let to = format!("{}\n", new[..1].repeat(63));
+                ("patch", json!({"path": "f", "old_string": line, "new_string": to, "replace_all": true}))
+            }
+        };
+        match cut(&rig, tool, arguments, after).await {
+            true => failed += 1,
+            false => done += 1,
+        }
+        let now = rig.text("f");
+        assert!(
+            now == old || now == new,
+            "round {round}: {} bytes, neither the old file nor the new one",
+            now.len()
+        );
+        assert_eq!(names(&rig), ["f"], "round {round}");
+    }
+    // Both were seen, or the test has tested nothing.
+    assert!(failed > 0 && done > 0, "{failed} failed, {done} done");
+    rig.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dropped_call_leaves_the_old_file_or_the_new_one() {
+    let rig = Rig::new().await;
+    rig.put("f", content(0));
+    rig.run("true").await;
+    for round in 1..=30 {
+        let old = rig.text("f");
+        let new = content(round);
+        let call = rig.circumstances("default", &Nobody);
+        let writing = rig.tools.call("write_file", json!({"path": "f", "content": new}), call);
+        let after = Duration::from_micros(u64::try_from(round).unwrap() * 700);
+        let _ = tokio::time::timeout(after, writing).await;
+        // A write whose last byte was sent may be done a moment later; a reader never sees a part of it.
+        for _ in 0..20 {
+            let now = rig.text("f");
+            assert!(now == old || now == new, "round {round}: {} bytes", now.len());
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+    rig.end().await;
+}
