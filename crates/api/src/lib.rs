@@ -11,7 +11,7 @@
 //! | [`environment`] | environments and their lives |
 //! | [`approval`] | what waits for a person's answer |
 //! | [`audit`] | who asked for what, and what became of it |
-//! | [`file`] | the files of an environment |
+//! | [`mod@file`] | the files of an environment |
 //! | [`mcp`] | the way of an MCP client to the tools |
 //! | [`tool`] | the agent's tools |
 //! | [`event`] | the durable log of what happened |
