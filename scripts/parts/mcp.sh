@@ -8,10 +8,10 @@ part_mcp() {
     step "the Python client" mcp_tests
 }
 
-# Most of it is waiting, so more of them run at once than there are processors.
+# Half of it is waiting.
 mcp_tests() {
     if cargo nextest --version >/dev/null 2>&1; then
-        cargo nextest run -p farshell --locked --no-fail-fast --test-threads "$AT_ONCE" -E 'binary(mcp)'
+        cargo nextest run -p farshell --locked --no-fail-fast --test-threads 4 -E 'binary(mcp)'
     else
         cargo test -p farshell --locked --no-fail-fast --test mcp
     fi

@@ -51,7 +51,9 @@ impl Progress {
     pub(crate) async fn turn(&mut self) {
         let Some(next) = self.next else { return std::future::pending().await };
         sleep_until(next).await;
-        let width = rustix::termios::tcgetwinsize(stderr()).map_or(80, |size| usize::from(size.ws_col));
+        // A terminal that was never told its size says that it has none.
+        let size = rustix::termios::tcgetwinsize(stderr()).ok().filter(|size| size.ws_col > 0);
+        let width = size.map_or(80, |size| usize::from(size.ws_col));
         let text = match self.part {
             Some(part) => format!("{} {}", bar(part), self.text),
             None => self.text.clone(),

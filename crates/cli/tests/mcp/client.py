@@ -24,6 +24,8 @@ PROGRAM = os.environ["FARSHELL"]
 URL = os.environ.get("FARSHELL_URL")
 TOKEN = os.environ.get("FARSHELL_TOKEN", "")
 MODE = os.environ["FARSHELL_MODE"]
+# Tells the processes of this story, and of those it plays with, from those of others.
+MARK = os.environ.setdefault("FARSHELL_TEST_MARK", str(os.getpid()))
 # How long anything may take before a story gives up on it.
 PATIENCE = 90
 
@@ -147,7 +149,7 @@ async def files(tools):
 
 
 async def processes(client, tools):
-    started = await tools.sh("echo line 1; echo line 2; sleep 600.125", background=True)
+    started = await tools.sh(f"echo line 1; echo line 2; sleep 600.{MARK}", background=True)
     id = started["session_id"]
 
     async def printed():
@@ -173,7 +175,7 @@ async def processes(client, tools):
         else:
             raise AssertionError(f"{wrong} can be read")
     await tools.call("process", action="kill", session_id=id)
-    same(await running(tools, "sleep 600.125"), 0)
+    same(await running(tools, f"sleep 600.{MARK}"), 0)
     # Input.
     id = (await tools.sh("read a; read b; echo got $a $b; cat", background=True))["session_id"]
     await tools.call("process", action="write", session_id=id, data="x\n")
@@ -214,7 +216,7 @@ async def progress():
 async def cancellation():
     async with connected() as client:
         tools = await Tools.of(client)
-        await tools.sh("sleep 601.25", background=True)
+        await tools.sh(f"sleep 601.{MARK}", background=True)
         with anyio.fail_after(PATIENCE):
             with anyio.CancelScope() as scope:
 
@@ -222,24 +224,24 @@ async def cancellation():
                     if "begun" in message:
                         scope.cancel()
 
-                command = "echo begun; sleep 602.25 & sleep 603.25"
+                command = f"echo begun; sleep 602.{MARK} & sleep 603.{MARK}"
                 await client.call_tool("terminal", {"command": command}, progress_callback=hear)
         assert scope.cancelled_caught
 
         async def killed():
-            return await running(tools, "sleep 603.25") == 0 and await running(tools, "sleep 602.25") == 0
+            return await running(tools, f"sleep 603.{MARK}") == 0 and await running(tools, f"sleep 602.{MARK}") == 0
 
         await until("the end of what was cancelled", killed)
         # Nothing else was.
-        same(await running(tools, "sleep 601.25"), 1)
+        same(await running(tools, f"sleep 601.{MARK}"), 1)
         same((await tools.sh("echo still here"))["output"].strip(), "still here")
 
 
 async def waits():
     """What a client does before it disappears."""
     async with connected() as client:
-        await client.call_tool("terminal", {"command": "sleep 604.25", "background": True})
-        await client.call_tool("terminal", {"command": "sleep 605.25", "session": "gone"})
+        await client.call_tool("terminal", {"command": f"sleep 604.{MARK}", "background": True})
+        await client.call_tool("terminal", {"command": f"sleep 605.{MARK}", "session": "gone"})
 
 
 async def gone():
@@ -249,10 +251,10 @@ async def gone():
         other = await anyio.open_process([sys.executable, __file__, "waits"])
 
         async def begun():
-            return await running(tools, "sleep 605.25") == 1
+            return await running(tools, f"sleep 605.{MARK}") == 1
 
         async def killed():
-            return await running(tools, "sleep 605.25") == 0
+            return await running(tools, f"sleep 605.{MARK}") == 0
 
         try:
             await until("its command", begun)
@@ -260,7 +262,7 @@ async def gone():
             other.kill()
             await other.wait()
         await until("the end of its command", killed)
-        same(await running(tools, "sleep 604.25"), 1)
+        same(await running(tools, f"sleep 604.{MARK}"), 1)
 
 
 async def approvals():

@@ -41,6 +41,8 @@ impl Drop for Server {
 
 fn listening(world: &World) -> (Server, String) {
     let mut command = world.command(&["serve", "--listen", "127.0.0.1:0"]);
+    // A client in Python takes its time to come.
+    command.env("FARSHELL_SERVER_IDLE", "600");
     let server = Server(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
     let mut address = None;
     wait_until("the server's address", || {
