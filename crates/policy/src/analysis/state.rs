@@ -98,22 +98,27 @@ impl State {
 
     /// What holds if either this state or `other` does.
     pub(crate) fn join(&mut self, other: State) {
-        self.variables.retain(|name, values| match other.variables.get(name) {
-            None => false,
-            Some(others) => {
-                if Rc::ptr_eq(values, others) {
-                    return true;
-                }
-                let mut all = Vec::clone(values);
-                for value in others.iter() {
-                    if !all.contains(value) {
-                        all.push(value.clone());
-                    }
-                }
-                let few = all.len() <= MAX_VALUES;
-                *values = Rc::new(all);
-                few
+        // What only one of them has set may be anything on the other path.
+        let gap = || Rc::new(vec![vec![Arg::unknown()]]);
+        for name in other.variables.keys() {
+            if !self.variables.contains_key(name) && self.variables.len() <= MAX_NAMES {
+                self.variables.insert(name.clone(), gap());
             }
+        }
+        self.variables.retain(|name, values| {
+            let others = other.variables.get(name).cloned().unwrap_or_else(gap);
+            if Rc::ptr_eq(values, &others) {
+                return true;
+            }
+            let mut all = Vec::clone(values);
+            for value in others.iter() {
+                if !all.contains(value) {
+                    all.push(value.clone());
+                }
+            }
+            let few = all.len() <= MAX_VALUES;
+            *values = Rc::new(all);
+            few
         });
         // A function or an alias that one path defines may be there.
         self.functions.extend(other.functions);
