@@ -294,14 +294,14 @@ mod tests {
         assert_eq!(Shield::Nothing.refuses_write("/etc/passwd"), None);
         let mounts = vec![
             ("/host".into(), "/".into()),
-            ("/work".into(), "/home/u".into()),
+            ("/src".into(), "/home/u".into()),
             ("/data".into(), "/srv/d/".into()),
         ];
         let shield = Shield::Mounts(mounts, homes());
         assert!(shield.refuses_write("/host/etc/passwd").is_some());
-        assert!(shield.refuses_write("/work/.ssh/config").is_some());
-        assert!(shield.refuses_read("/work/p/.env").is_some());
-        for path in ["/etc/passwd", "/root/.ssh/x", "/data/etc/x", "/work/p/x"] {
+        assert!(shield.refuses_write("/src/.ssh/config").is_some());
+        assert!(shield.refuses_read("/src/p/.env").is_some());
+        for path in ["/etc/passwd", "/root/.ssh/x", "/data/etc/x", "/src/p/x"] {
             assert_eq!(shield.refuses_write(path), None, "{path}");
         }
         assert_eq!(shield.refuses_read("/app/.env"), None);
