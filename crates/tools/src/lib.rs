@@ -31,6 +31,7 @@ use farshell_api::approval::Approval;
 use farshell_api::run::Target;
 use farshell_engine::backend::{BoxFuture, News};
 use farshell_keeper::{Keeper, Origin};
+use schemars::JsonSchema;
 use serde_json::Value;
 use std::sync::{Arc, LazyLock};
 pub use tokio_util::sync::CancellationToken;
@@ -66,6 +67,17 @@ pub struct Tool {
     /// JSON schema of the result.
     pub output: Value,
     pub hints: Hints,
+}
+
+impl Tool {
+    /// With the schemas of what it takes and gives.
+    fn new<I: JsonSchema, O: JsonSchema>(
+        (name, title): (&'static str, &'static str),
+        description: &'static str,
+        hints: Hints,
+    ) -> Self {
+        Self { name, title, description, input: schema::input::<I>(), output: schema::output::<O>(), hints }
+    }
 }
 
 /// What a client may assume of a tool, as MCP names it.

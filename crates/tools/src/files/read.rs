@@ -5,7 +5,7 @@ use super::{Located, Room};
 use crate::failure::{Failure, Outcome, answer};
 use crate::terminal::is_false;
 use crate::text::first;
-use crate::{Call, Hints, Tool, Tools, arguments, schema};
+use crate::{Call, Hints, Tool, Tools, arguments};
 use farshell_api::run::Place;
 use farshell_engine::Kind;
 use farshell_protocol::file::{FileType, Version};
@@ -87,14 +87,8 @@ struct Result {
 }
 
 pub(crate) fn tool() -> Tool {
-    Tool {
-        name: "read_file",
-        title: "Read a file",
-        description: DESCRIPTION,
-        input: schema::input::<Arguments>(),
-        output: schema::output::<Result>(),
-        hints: Hints { read_only: true, destructive: false, idempotent: true, open_world: false },
-    }
+    let hints = Hints { read_only: true, destructive: false, idempotent: true, open_world: false };
+    Tool::new::<Arguments, Result>(("read_file", "Read a file"), DESCRIPTION, hints)
 }
 
 pub(crate) async fn call(tools: &Tools, arguments: Value, call: &Call<'_>) -> Outcome {

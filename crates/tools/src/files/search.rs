@@ -4,7 +4,7 @@ use super::Room;
 use crate::failure::{Failure, Outcome, answer};
 use crate::terminal::is_false;
 use crate::text::first;
-use crate::{Call, Hints, Tool, Tools, arguments, schema};
+use crate::{Call, Hints, Tool, Tools, arguments};
 use farshell_api::run::Place;
 use farshell_protocol::file::{FileEvent, IgnoreCase, Line, Search, Searched, Target, Want};
 use schemars::JsonSchema;
@@ -134,14 +134,8 @@ struct Match {
 }
 
 pub(crate) fn tool() -> Tool {
-    Tool {
-        name: "search_files",
-        title: "Search files",
-        description: DESCRIPTION,
-        input: schema::input::<Arguments>(),
-        output: schema::output::<Result>(),
-        hints: Hints { read_only: true, destructive: false, idempotent: true, open_world: false },
-    }
+    let hints = Hints { read_only: true, destructive: false, idempotent: true, open_world: false };
+    Tool::new::<Arguments, Result>(("search_files", "Search files"), DESCRIPTION, hints)
 }
 
 pub(crate) async fn call(tools: &Tools, arguments: Value, call: &Call<'_>) -> Outcome {

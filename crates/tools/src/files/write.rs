@@ -6,7 +6,7 @@ use super::syntax::Language;
 use super::{Located, Room};
 use crate::failure::{Failure, Outcome, answer};
 use crate::terminal::is_false;
-use crate::{Call, Hints, Tool, Tools, arguments, schema};
+use crate::{Call, Hints, Tool, Tools, arguments};
 use farshell_api::approval::Subject;
 use farshell_api::audit::AuditOutcome;
 use farshell_api::run::Place;
@@ -77,14 +77,8 @@ pub(crate) struct Lint {
 }
 
 pub(crate) fn tool() -> Tool {
-    Tool {
-        name: "write_file",
-        title: "Write a file",
-        description: DESCRIPTION,
-        input: schema::input::<Arguments>(),
-        output: schema::output::<Result>(),
-        hints: Hints { read_only: false, destructive: true, idempotent: true, open_world: false },
-    }
+    let hints = Hints { read_only: false, destructive: true, idempotent: true, open_world: false };
+    Tool::new::<Arguments, Result>(("write_file", "Write a file"), DESCRIPTION, hints)
 }
 
 pub(crate) async fn call(tools: &Tools, arguments: Value, call: &Call<'_>) -> Outcome {

@@ -5,7 +5,7 @@ mod moment;
 
 use crate::failure::{Failure, Outcome};
 use crate::terminal::is_false;
-use crate::{Call, Hints, Tool, Tools, arguments, schema};
+use crate::{Call, Hints, Tool, Tools, arguments};
 use desk::Desk;
 use farshell_api::run::Place;
 use schemars::JsonSchema;
@@ -143,14 +143,8 @@ struct Result {
 }
 
 pub(crate) fn tool() -> Tool {
-    Tool {
-        name: "process",
-        title: "Processes",
-        description: DESCRIPTION,
-        input: schema::input::<Arguments>(),
-        output: schema::output::<Result>(),
-        hints: Hints { read_only: false, destructive: true, idempotent: false, open_world: false },
-    }
+    let hints = Hints { read_only: false, destructive: true, idempotent: false, open_world: false };
+    Tool::new::<Arguments, Result>(("process", "Processes"), DESCRIPTION, hints)
 }
 
 pub(crate) async fn call(tools: &Tools, arguments: Value, call: &Call<'_>) -> Outcome {

@@ -5,7 +5,7 @@ mod foreground;
 pub(crate) mod notes;
 
 use crate::failure::{Failure, Outcome};
-use crate::{Call, Hints, Tool, Tools, arguments, schema};
+use crate::{Call, Hints, Tool, Tools, arguments};
 use farshell_api::Text;
 use farshell_api::run::{Place, Size, StartRequest, Target};
 use farshell_engine::Error;
@@ -117,14 +117,8 @@ pub(crate) fn is_false(value: &bool) -> bool {
 }
 
 pub(crate) fn tool() -> Tool {
-    Tool {
-        name: "terminal",
-        title: "Terminal",
-        description: DESCRIPTION,
-        input: schema::input::<Arguments>(),
-        output: schema::output::<Result>(),
-        hints: Hints { read_only: false, destructive: true, idempotent: false, open_world: true },
-    }
+    let hints = Hints { read_only: false, destructive: true, idempotent: false, open_world: true };
+    Tool::new::<Arguments, Result>(("terminal", "Terminal"), DESCRIPTION, hints)
 }
 
 pub(crate) async fn call(tools: &Tools, arguments: Value, call: &Call<'_>) -> Outcome {

@@ -12,7 +12,7 @@ use super::syntax::Language;
 use super::write::{Lint, check_mark, finish, permit};
 use crate::failure::{Failure, Outcome, answer};
 use crate::text::first;
-use crate::{Call, Hints, Tool, Tools, arguments, schema};
+use crate::{Call, Hints, Tool, Tools, arguments};
 use farshell_api::run::Place;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -99,14 +99,8 @@ struct Result {
 }
 
 pub(crate) fn tool() -> Tool {
-    Tool {
-        name: "patch",
-        title: "Change files",
-        description: DESCRIPTION,
-        input: schema::input::<Arguments>(),
-        output: schema::output::<Result>(),
-        hints: Hints { read_only: false, destructive: true, idempotent: false, open_world: false },
-    }
+    let hints = Hints { read_only: false, destructive: true, idempotent: false, open_world: false };
+    Tool::new::<Arguments, Result>(("patch", "Change files"), DESCRIPTION, hints)
 }
 
 pub(crate) async fn call(tools: &Tools, arguments: Value, call: &Call<'_>) -> Outcome {
