@@ -290,16 +290,14 @@ fn rounds(seed: u64, most: Duration) {
     assert!(ran > 0);
 }
 
+/// `FARSHELL_SEARCH_SECONDS=120 cargo test -p farshell-policy --test bash` looks for longer, elsewhere each time.
 #[test]
 fn what_bash_runs_is_found() {
-    rounds(1, Duration::from_secs(4));
-}
-
-/// `cargo test -p farshell-policy --test bash -- --ignored`
-#[test]
-#[ignore = "takes minutes"]
-fn what_bash_runs_is_found_for_long() {
-    let seed = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64;
+    let longer = std::env::var("FARSHELL_SEARCH_SECONDS").ok().map(|seconds| seconds.parse().unwrap());
+    let seed = match longer {
+        None => 1,
+        Some(_) => std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64,
+    };
     println!("seed {seed}");
-    rounds(seed, Duration::from_secs(120));
+    rounds(seed, Duration::from_secs(longer.unwrap_or(4)));
 }
