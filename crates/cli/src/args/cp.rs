@@ -31,7 +31,7 @@ A file that can't be copied is named, and the rest is copied.
 Exit code: 0 if everything is there, 1 if something could not be copied, 125 if Farshell itself failed.";
 
 #[derive(Debug, Args)]
-#[command(after_help = AFTER)]
+#[command(after_help = AFTER, override_usage = "farshell cp [OPTIONS] SRC... DST")]
 pub(crate) struct CpArgs {
     #[command(flatten)]
     pub(crate) target: TargetArgs,
@@ -53,6 +53,6 @@ pub(crate) struct CpArgs {
     pub(crate) json: bool,
 
     /// What is copied, and last where it goes.
-    #[arg(required = true, num_args = 2.., value_name = "SRC… DST", value_hint = ValueHint::AnyPath)]
+    #[arg(required = true, num_args = 2.., value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub(crate) paths: Vec<OsString>,
 }
