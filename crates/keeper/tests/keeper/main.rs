@@ -1,6 +1,7 @@
 //! The keeper with the real local backend: real outposts, real shells, a real database.
 #![expect(clippy::unwrap_used, reason = "a test that can't set up its world fails by saying so")]
 
+mod audit;
 mod background;
 mod control;
 mod crash;
