@@ -148,11 +148,12 @@ impl Transport {
 
     async fn send(&self, mut request: Request<Body>) -> Result<Response<Incoming>, bollard::errors::Error> {
         while let Some(mut sender) = self.take_idle() {
+            let again = repeatable(&request);
             match sender.try_send_request(request).await {
                 Ok(response) => return Ok(self.answered(sender, response)),
-                // The engine closed a connection that lay idle.
-                Err(mut error) => match error.take_message() {
-                    Some(unsent) => request = unsent,
+                // The engine closed a connection that lay idle, or its line had died meanwhile.
+                Err(mut error) => match error.take_message().or(again) {
+                    Some(unanswered) => request = unanswered,
                     None => return Err(error.into_error().into()),
                 },
             }
@@ -230,6 +231,16 @@ impl Transport {
             }
         }
     }
+}
+
+/// The same request once more, if an engine that has done it already does nothing but say so.
+fn repeatable(request: &Request<Body>) -> Option<Request<Body>> {
+    let Body::Left(body) = request.body() else { return None };
+    let mut copy = Request::new(Body::Left(body.clone()));
+    *copy.method_mut() = request.method().clone();
+    *copy.uri_mut() = request.uri().clone();
+    *copy.headers_mut() = request.headers().clone();
+    request.method().is_idempotent().then_some(copy)
 }
 
 /// A connection whose other end is gone without a word breaks after a while.
@@ -331,6 +342,60 @@ impl AsyncWrite for Ssh {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::UnixListener;
+
+    /// One line for each request that an engine gets whose connections break at their second request.
+    async fn breaks_at_the_second(listener: UnixListener, heard: tokio::sync::mpsc::UnboundedSender<String>) {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            for nth in 0..2 {
+                let mut bytes = Vec::new();
+                while !bytes.ends_with(b"\r\n\r\n")
+                    && let Ok(byte) = stream.read_u8().await
+                {
+                    bytes.push(byte);
+                }
+                if bytes.is_empty() {
+                    break;
+                }
+                heard
+                    .send(String::from_utf8_lossy(&bytes).lines().next().unwrap_or_default().into())
+                    .unwrap();
+                if nth == 0 {
+                    stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
+                }
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn what_does_no_harm_is_asked_again_when_an_old_connection_breaks() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("engine.sock");
+        let (heard, mut requests) = tokio::sync::mpsc::unbounded_channel();
+        tokio::spawn(breaks_at_the_second(UnixListener::bind(&socket).unwrap(), heard));
+        let endpoint = Endpoint { address: Address::Unix(socket), source: "a test".into() };
+        for (method, asked_again) in [("GET", true), ("DELETE", true), ("POST", false)] {
+            let transport = Transport::new(endpoint.clone(), BTreeMap::new());
+            let ask = || {
+                let request = Request::builder().method(method).uri("/x");
+                transport.send(request.body(Body::Left(Full::new(Bytes::new()))).unwrap())
+            };
+            assert_eq!(ask().await.unwrap().status(), 204);
+            // Until the answer is dealt with, the connection is not for others.
+            while !transport.idle.lock().unwrap()[0].is_ready() {
+                tokio::task::yield_now().await;
+            }
+            assert_eq!(ask().await.is_ok(), asked_again, "{method}");
+            drop(transport);
+            let mut lines = Vec::new();
+            while let Ok(line) = requests.try_recv() {
+                lines.push(line);
+            }
+            let times = if asked_again { 3 } else { 2 };
+            assert_eq!(lines, vec![format!("{method} /x HTTP/1.1"); times]);
+        }
+    }
 
     #[test]
     fn a_path_has_one_version_at_most() {
