@@ -1,7 +1,9 @@
-//! A peer's side: Hermes Agent's own environment, on this machine or in a container, in a Python process that lives as long as the benchmark.
+//! A peer's side: Hermes Agent's own environment, on this machine, in a container or on a host, in a Python process that
+//! lives as long as the benchmark.
 //!
 //! It is what `pip install hermes-agent` gives; nothing of it is part of this project.
 
+use crate::ssh::Host;
 use std::error::Error;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -20,6 +22,10 @@ image = os.environ.get("BENCH_IMAGE")
 if image:
     from tools.environments.docker import DockerEnvironment
     env = DockerEnvironment(image=image, cwd="/root", timeout=60, persist_across_processes=False)
+elif "BENCH_HOST" in os.environ:
+    from tools.environments.ssh import SSHEnvironment
+    user, host, port, key = os.environ["BENCH_HOST"].split("\n")
+    env = SSHEnvironment(host=host, user=user, port=int(port), key_path=key)
 else:
     from tools.environments.local import LocalEnvironment
     env = LocalEnvironment(cwd=os.environ["HERMES_HOME"], timeout=60)
@@ -57,6 +63,16 @@ impl Hermes {
     /// It is not installed there, or can't use the engine.
     pub fn start_in_docker(python: &Path, engine: &str, image: &str) -> Result<Self> {
         Self::begin(python, |command| command.env("BENCH_IMAGE", image).env("DOCKER_HOST", engine))
+    }
+
+    /// The same with its commands on a host.
+    ///
+    /// # Errors
+    /// It is not installed there, or can't enter the host.
+    pub fn start_by_ssh(python: &Path, host: &Host) -> Result<Self> {
+        let Host { user, host, port, key } = host;
+        let value = format!("{user}\n{host}\n{port}\n{}", key.display());
+        Self::begin(python, |command| command.env("BENCH_HOST", value))
     }
 
     fn begin(python: &Path, where_to: impl FnOnce(&mut Command) -> &mut Command) -> Result<Self> {

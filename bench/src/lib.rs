@@ -4,6 +4,7 @@
 //! - [`limits`] is the least that each thing costs: a bare bash, a bare pipe, a bare fork.
 //! - [`ours`] and [`program`] are Farshell as a library and as a program, [`hermes`] is a peer.
 //! - [`tools`] are the agent's tools, beside the API below them and beside ripgrep.
+//! - [`ssh`] is Farshell on a host, beside a bare shell there.
 //! - [`docker`] is Farshell in containers, [`engine_api`] is what the engine itself costs there.
 //!
 //! What counts is the ratio of two columns of one run. Absolute times belong to the machine and its load.
@@ -14,5 +15,6 @@ pub mod hermes;
 pub mod limits;
 pub mod ours;
 pub mod program;
+pub mod ssh;
 pub mod stats;
 pub mod tools;

@@ -36,11 +36,19 @@ impl Shell {
     /// # Errors
     /// There is no bash, or it does not answer.
     pub fn start() -> Result<Self> {
+        Self::of(Command::new("bash").args(["--norc", "--noprofile"]))
+    }
+
+    /// The same for a bash that something else leads to.
+    ///
+    /// # Errors
+    /// As [`Shell::start`].
+    pub fn of(command: &mut Command) -> Result<Self> {
         let (output, writer) = io::pipe()?;
-        let mut command = Command::new("bash");
-        command.args(["--norc", "--noprofile"]);
         command.stdin(Stdio::piped()).stdout(writer.try_clone()?).stderr(writer);
-        let mut process = Killed::spawn(&mut command)?;
+        let mut process = Killed::spawn(command)?;
+        // Its writing ends are the child's alone from now on.
+        command.stdout(Stdio::null()).stderr(Stdio::null());
         let stdin = process.child.stdin.take().ok_or("bash has no stdin")?;
         let mut shell = Self { stdin, output, reply: vec![0; BUFFER], _process: process };
         shell.stdin.write_all(PROLOGUE)?;

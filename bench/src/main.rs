@@ -7,6 +7,7 @@ use farshell_bench::hermes::Hermes;
 use farshell_bench::limits::{self, Shell};
 use farshell_bench::ours::Ours;
 use farshell_bench::program::{Api, Program};
+use farshell_bench::ssh::{Host, Hosts};
 use farshell_bench::stats::{Bench, Column, Metric, Plan, Weight, on};
 use farshell_protocol::session::Mode;
 mod containers;
@@ -49,6 +50,12 @@ struct Args {
     /// Containers that run commands at once.
     #[arg(long, default_value_t = 100)]
     containers: usize,
+    /// A host for ssh: adds the rows of hosts.
+    #[arg(long, value_name = "USER@HOST:PORT", requires = "ssh_key")]
+    ssh: Option<String>,
+    /// A private key that enters it.
+    #[arg(long, value_name = "FILE")]
+    ssh_key: Option<PathBuf>,
     /// Only the groups that have a metric with this in its name.
     #[arg(long)]
     only: Option<String>,
@@ -70,6 +77,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         None => None,
     };
     let containers = Containers::of(&args, &runtime)?;
+    let hosts = match (&args.ssh, &args.ssh_key) {
+        (Some(address), Some(key)) => {
+            Some(Hosts::open(Host::new(address, key)?, args.hermes.as_deref(), &runtime)?)
+        }
+        _ => None,
+    };
     let mut bench = Bench::default();
     commands(&mut bench, &runtime, scratch.command.path(), &live, &one_shot, hermes.as_ref())?;
     if let Some(program) = &program {
@@ -97,6 +110,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         containers.fleet(&mut bench, &runtime, args.containers);
         containers.output(&mut bench, &runtime, args.bytes);
     }
+    if let Some(hosts) = &hosts {
+        hosts.rows(&mut bench, &runtime)?;
+    }
     if let Some(part) = &args.only {
         bench.only(part);
     }
@@ -107,6 +123,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     runtime.block_on(async {
         live.close().await?;
         one_shot.close().await?;
+        if let Some(hosts) = hosts {
+            hosts.close().await?;
+        }
         match containers {
             Some(containers) => containers.remove().await,
             None => Ok(()),

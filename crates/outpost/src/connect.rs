@@ -151,7 +151,9 @@ pub(crate) fn bridge(dir: &Path, door: &Door, lease: Option<Duration>, text: boo
     let mut from = &stream;
     let mut encode =
         text.then(|| farshell_protocol::text::Encoder::new(farshell_protocol::text::Side::Outpost));
-    copy(&mut from, &mut io::stdout().lock(), |bytes, out| {
+    // Not the library's own standard output: that writes what is before the last line's end apart from the rest.
+    let mut to = File::from(rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3)?);
+    copy(&mut from, &mut to, |bytes, out| {
         match &mut encode {
             Some(encoder) => encoder.encode(out, bytes),
             None => out.extend_from_slice(bytes),
