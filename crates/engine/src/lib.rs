@@ -13,6 +13,7 @@ pub mod capture;
 pub mod client;
 pub mod environment;
 pub mod error;
+mod socket;
 
 pub use backend::{Backend, ByteStream, Capabilities, Identity, Place, Spec, TaskName};
 pub use client::Outpost;

@@ -6,6 +6,7 @@
 use crate::daemon::Daemon;
 use crate::filecalls::FileCall;
 use crate::log::{Cursor, Read};
+use crate::reactor::{Interest, Token};
 use farshell_protocol::flow::{Credit, decode_credit};
 use farshell_protocol::frame::{self, Decoder, Kind};
 use farshell_protocol::hello::{Hello, OutpostIdentity};
@@ -46,6 +47,8 @@ pub(crate) struct Conn {
     throttled: bool,
     /// What the socket's buffer holds.
     buffer: usize,
+    /// It was full, and is watched for room.
+    full: bool,
     /// Processes whose output stays in their pipes until something happens here.
     stalled: Vec<u32>,
 }
@@ -85,6 +88,7 @@ impl Conn {
             key,
             buffer: rustix::net::sockopt::socket_send_buffer_size(&stream).unwrap_or(0),
             stalled: Vec::new(),
+            full: false,
             stream,
             decoder: Decoder::new(),
             greeted: false,
@@ -229,6 +233,21 @@ impl Daemon {
         for process in stalled.into_iter().flatten() {
             self.maybe_resume(process);
         }
+        // Not before the calls have ended that filled it: they will fill it again.
+        let at_rest = |conn: &&mut Conn| conn.full && conn.calls.is_empty() && conn.waiting() == 0;
+        if let Some(conn) = self.conns.get_mut(&key).filter(at_rest) {
+            conn.full = self.reactor.change(&conn.stream, Token::Conn(key), Interest::Socket).is_err();
+        }
+    }
+
+    /// The socket is full: it has to be heard of when it no longer is.
+    fn watch_for_room(&mut self, key: u32) {
+        if let Some(conn) = self.conns.get_mut(&key).filter(|conn| !conn.full) {
+            match self.reactor.change(&conn.stream, Token::Conn(key), Interest::FullSocket) {
+                Ok(()) => conn.full = true,
+                Err(_) => conn.closed = true,
+            }
+        }
     }
 
     fn receive(&mut self, key: u32) {
@@ -265,7 +284,7 @@ impl Daemon {
                 return;
             }
             if taken >= TURN {
-                self.backlog.push_back(crate::reactor::Token::Conn(key));
+                self.backlog.push_back(Token::Conn(key));
                 return;
             }
         }
@@ -379,10 +398,10 @@ impl Daemon {
                 return self.drop_conn(key);
             }
             if !flushed {
-                return;
+                return self.watch_for_room(key);
             }
             if std::mem::take(&mut conn.throttled) {
-                self.backlog.push_back(crate::reactor::Token::Conn(key));
+                self.backlog.push_back(Token::Conn(key));
             }
             let Some(call) = conn.ready.pop_front() else { return };
             self.produce(key, call);
@@ -483,6 +502,7 @@ impl Daemon {
                 return Passing::No;
             }
             conn.stalled.push(process);
+            self.watch_for_room(key);
             return Passing::Later;
         }
         let Ok(len) = rustix::pipe::tee(fd, &self.copies.1, most, SpliceFlags::NONBLOCK) else {

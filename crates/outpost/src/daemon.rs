@@ -343,7 +343,7 @@ impl Daemon {
             }
             // Room for a whole data frame, so that it leaves in one go.
             let _ = rustix::net::sockopt::set_socket_send_buffer_size(&stream, 2 * READ);
-            if self.reactor.add(&stream, Token::Conn(key), Interest::BothEdge).is_err() {
+            if self.reactor.add(&stream, Token::Conn(key), Interest::Socket).is_err() {
                 continue;
             }
             let mut conn = Conn::new(key, OwnedFd::from(stream));

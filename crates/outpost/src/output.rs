@@ -80,10 +80,7 @@ impl Daemon {
                 // A terminal whose last user has gone.
                 Err(_) => break false,
             };
-            let name = if stream == 0 { Stream::Stdout } else { Stream::Stderr };
-            let offset = process.log.total_of(name);
-            process.log.append(name, &buffer[..n]);
-            self.deliver(key, name, offset, &buffer[..n]);
+            self.said(key, if stream == 0 { Stream::Stdout } else { Stream::Stderr }, &buffer[..n]);
             done += n;
         };
         self.buffer = buffer;
@@ -91,6 +88,17 @@ impl Daemon {
             self.output_closed(key, stream);
         }
         open
+    }
+
+    /// A process has printed this.
+    pub(crate) fn said(&mut self, key: u32, stream: Stream, bytes: &[u8]) {
+        let Some(process) = self.procs.get_mut(&key) else { return };
+        if bytes.is_empty() {
+            return;
+        }
+        let offset = process.log.total_of(stream);
+        process.log.append(stream, bytes);
+        self.deliver(key, stream, offset, bytes);
     }
 
     /// Gives a pipe that was found full a larger size, so that writer and reader meet less often.
@@ -137,7 +145,7 @@ impl Daemon {
     /// The same for pipes that we hold open ourselves, so that there is nothing to find out but what is in them.
     pub(crate) fn drain_own(&mut self, key: u32) {
         for stream in 0..2_u8 {
-            let Some(process) = self.procs.get(&key) else { return };
+            let Some(process) = self.procs.get(&key).filter(|p| !p.direct) else { return };
             let Some(fd) = &process.outputs[stream as usize] else { continue };
             let fill = sys::pipe_fill(fd.as_fd());
             if fill > 0 {

@@ -39,6 +39,8 @@ pub(crate) struct Process {
     pub writers: Option<[OwnedFd; 2]>,
     /// A command that starts no process: nobody can hold its output when it has ended.
     pub leaves_nothing: bool,
+    /// And it prints where its shell reports, so its pipes stay empty.
+    pub direct: bool,
     /// Its pipes were given a larger size.
     pub wide: [bool; 2],
     pub pty: bool,
@@ -136,6 +138,7 @@ impl Process {
             outputs: [None, None],
             writers: None,
             leaves_nothing: false,
+            direct: false,
             wide: [false; 2],
             pty: false,
             paused: false,

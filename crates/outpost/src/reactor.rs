@@ -76,10 +76,25 @@ pub(crate) enum Interest {
     /// When something new arrives: for pipes whose writers come and go, where "no writer" would otherwise
     /// be reported without end.
     ReadEdge,
-    /// When there is something to read or room to write, each told once.
-    BothEdge,
+    /// When something arrives at a socket, or its other end goes; told once.
+    Socket,
+    /// The same, and when there is room to write. Not for sockets at rest: there each piece that the other end reads
+    /// makes room, and would wake both.
+    FullSocket,
     /// When there is room again, told once.
     WriteEdge,
+}
+
+impl Interest {
+    fn flags(self) -> EventFlags {
+        match self {
+            Self::Read => EventFlags::IN,
+            Self::ReadEdge => EventFlags::IN | EventFlags::ET,
+            Self::Socket => EventFlags::IN | EventFlags::RDHUP | EventFlags::ET,
+            Self::FullSocket => EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET,
+            Self::WriteEdge => EventFlags::OUT | EventFlags::ET,
+        }
+    }
 }
 
 /// A deadline that was set.
@@ -99,14 +114,12 @@ impl Reactor {
     }
 
     pub(crate) fn add(&self, fd: impl AsFd, token: Token, interest: Interest) -> io::Result<()> {
-        let flags = match interest {
-            Interest::Read => EventFlags::IN,
-            Interest::ReadEdge => EventFlags::IN | EventFlags::ET,
-            Interest::BothEdge => EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET,
-            Interest::WriteEdge => EventFlags::OUT | EventFlags::ET,
-        };
-        epoll::add(&self.epoll, fd, EventData::new_u64(token.to_u64()), flags)?;
-        Ok(())
+        Ok(epoll::add(&self.epoll, fd, EventData::new_u64(token.to_u64()), interest.flags())?)
+    }
+
+    /// Watches for something else from now on. What is there already is told.
+    pub(crate) fn change(&self, fd: impl AsFd, token: Token, interest: Interest) -> io::Result<()> {
+        Ok(epoll::modify(&self.epoll, fd, EventData::new_u64(token.to_u64()), interest.flags())?)
     }
 
     /// Watches a descriptor no longer. What it stood for may live on under another number, watched as before.

@@ -131,6 +131,9 @@ impl Session {
     }
 }
 
+/// Among the names: a trap may run at any time. No word is this.
+pub(crate) const TRAPPED: &str = "trap --";
+
 /// The names of functions and aliases in a state. A value that spans lines may look like one: then a name too
 /// many is known, which only costs a state written more often. `None` if a trap may run with any command, or if
 /// commands are traced: then each has to be run in the way that shows nothing of ours.
@@ -146,6 +149,8 @@ pub(crate) fn shadowing_names(state: &[u8]) -> Option<HashSet<String>> {
             names.insert(String::from_utf8_lossy(name).into_owned());
         } else if [&b"' DEBUG"[..], b"' ERR", b"' RETURN"].iter().any(|t| line.ends_with(t)) {
             return None;
+        } else if sets_trap(line) {
+            names.insert(TRAPPED.to_owned());
         } else if let Some(options) = line.strip_prefix(b"__farshell_o=") {
             let traced = |option: &[u8]| options.windows(option.len()).any(|w| w == option);
             if traced(b"xtrace") || traced(b"verbose") {
@@ -154,6 +159,13 @@ pub(crate) fn shadowing_names(state: &[u8]) -> Option<HashSet<String>> {
         }
     }
     Some(names)
+}
+
+/// The end of a line that sets a trap on a signal, other than those that every shell of ours has.
+fn sets_trap(line: &[u8]) -> bool {
+    let Some(at) = line.windows(5).rposition(|w| w == b"' SIG") else { return false };
+    let signal = &line[at + 2..];
+    !signal.contains(&b' ') && ![&b"SIGRTMAX-2"[..], b"SIGRTMAX-1"].contains(&signal)
 }
 
 /// Variables that a state exports.
@@ -241,6 +253,10 @@ mod tests {
         assert_eq!(names, ["f", "ll", "-"].map(str::to_owned).into());
         assert!(shadowing_names(b"trap -- 'echo x' DEBUG\n").is_none());
         assert!(shadowing_names(b"trap -- 'exit 1' EXIT\n").is_some());
+        assert!(!shadowing_names(b"trap -- 'exit 137' SIGRTMAX-2\n").unwrap().contains(TRAPPED));
+        for trap in [&b"trap -- 'echo x' SIGUSR1\n"[..], b"trap -- 'echo\n x' SIGCHLD\n"] {
+            assert!(shadowing_names(trap).unwrap().contains(TRAPPED));
+        }
     }
 
     #[test]

@@ -5,12 +5,12 @@ use crate::daemon::Daemon;
 use crate::kill::ticks_now;
 use crate::process::{Process, Waiting};
 use crate::reactor::{Alarm, Interest, Token};
-use crate::session::{Given, Session, Stage, first_state, one_shot_state};
+use crate::session::{Given, Session, Stage, TRAPPED, first_state, one_shot_state};
 use crate::shell::{Command, NamedPipe, Shell};
 use crate::shells::FIRST_LOOK;
 use crate::spawn::{check_command, check_dir, check_variables, no_shell, own_environment};
 use crate::sys::{self};
-use crate::words::{leaves_shell_alone, starts_nothing};
+use crate::words::{leaves_shell_alone, never_complains, starts_nothing};
 use farshell_protocol::process::{End, OnBusy, Start, State, Stdin, View, What};
 use farshell_protocol::session::{Mode, OpenSession, SessionInfo};
 use farshell_protocol::{ErrorKind, Event, Failure, SessionName};
@@ -238,6 +238,8 @@ impl Daemon {
         let simple = stdin.is_none() && waiting.workdir.is_none();
         let plain = simple && !save && !careful && !one_shot && shell.knows(&pipes.1);
         process.leaves_nothing = plain && starts_nothing(&waiting.command);
+        // A trap would print there as well.
+        process.direct = process.leaves_nothing && never_complains(&waiting.command) && !shadowed(TRAPPED);
         if !process.leaves_nothing {
             let tag = self.tags.next();
             process.tag = self.tags.mark(shell.pid, tag).then_some(tag);
@@ -257,6 +259,7 @@ impl Daemon {
             save,
             one_shot,
             plain,
+            direct: process.direct,
             careful,
         })?;
         if let Some(variables) = &waiting.variables {

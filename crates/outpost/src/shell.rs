@@ -11,11 +11,12 @@
 //! gets it.
 //!
 //! A report carries a random token that only this shell's own variables and memory files know. What a
-//! command prints is never looked at.
+//! command prints is never looked at. The few builtins that say nothing but plain words (`echo hello`) need not be kept
+//! from that pipe: what comes before the token is their output, and they can't know the token.
 
 use crate::session::{VariableChange, change_variables};
 use crate::sys::{self, Spawn, Stdio};
-use crate::words::{mentions_trap, quote};
+use crate::words::{MOST_PLAIN, mentions_trap, quote};
 use rustix::fs::{MemfdFlags, Mode, OFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::ffi::CString;
@@ -30,8 +31,6 @@ use std::sync::LazyLock;
 /// Commands up to this size travel inside the script; larger ones in a memory file of their own, which the
 /// shell reads without parsing them twice.
 const INLINE: usize = 256;
-/// Plain commands up to this size are written into the line that the shell reads byte by byte.
-const MOST_PLAIN: usize = 100;
 /// Commands beyond this size are sourced from that file, which is the fastest way. They are scripts rather than lines:
 /// messages name the file and count the script's own lines, and `return` ends it.
 const SOURCED: usize = 4096;
@@ -80,6 +79,8 @@ pub(crate) enum Report {
     Restored { cwd: Vec<u8> },
     /// A command ended. If the shell is `leaving`, it ends too, as soon as it has written its state down.
     End { number: u64, status: i32, cwd: Vec<u8>, leaving: bool },
+    /// A command printed this, and ended.
+    Said { bytes: Vec<u8>, status: i32, cwd: Vec<u8> },
     /// A command did not begin: its directory can't be entered.
     NoDir { number: u64 },
     /// The state after a command has been written down.
@@ -107,6 +108,8 @@ pub(crate) struct Command<'a> {
     pub one_shot: bool,
     /// Nothing but words that leave the shell as it is, without input: it needs no preparation.
     pub plain: bool,
+    /// Plain, with nothing to say but plain words: it prints them where the report goes.
+    pub direct: bool,
     /// The shell may have functions named like the builtins that are needed. Guarding against them costs a few
     /// bytes, and the shell reads its lines byte by byte.
     pub careful: bool,
@@ -132,6 +135,8 @@ pub(crate) struct Shell {
     pub number: u64,
     /// The pipes that the shell knows by name, for plain commands.
     plain_pipes: Option<[RawFd; 2]>,
+    /// The command that runs prints where the report goes.
+    direct: bool,
 }
 
 /// What a shell takes over to become a session's.
@@ -242,6 +247,7 @@ impl Shell {
             token: token()[..8].to_owned(),
             number: 0,
             plain_pipes: None,
+            direct: false,
         };
         let version = if program.bash { "\"$BASH_VERSION\"" } else { "-" };
         let ready = format!("cd /; printf '{} ready 0 %s\\0' {version}\n", shell.token);
@@ -353,6 +359,10 @@ impl Shell {
 
     /// Runs a command; its number is [`Shell::number`] afterwards.
     pub(crate) fn run(&mut self, command: &Command<'_>) -> io::Result<()> {
+        self.direct = command.direct;
+        if self.direct {
+            return self.send(&[command.text, b";eval \"$__fr\"\n"].concat());
+        }
         if command.plain {
             // One line, so that the pipe is empty once the shell has begun. It keeps the number of the command before
             // it, as it keeps its state.
@@ -557,6 +567,10 @@ impl Shell {
             b"restored" => Some(Report::Restored { cwd: rest.join(&b' ') }),
             b"plain" => {
                 let status = std::str::from_utf8(rest.first()?).ok()?.parse().ok()?;
+                if self.direct {
+                    let cwd = rest.get(1)?.to_vec();
+                    return Some(Report::Said { bytes: record[..at].to_vec(), status, cwd });
+                }
                 Some(Report::End { number: self.number, status, cwd: rest.get(1)?.to_vec(), leaving: false })
             }
             b"end" | b"exit" => {

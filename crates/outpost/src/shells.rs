@@ -17,7 +17,7 @@ use crate::session::{Stage, one_shot_state, shadowing_names};
 use crate::shell::{Report, Shell, Takeover};
 use crate::sys::{self, Change};
 use farshell_protocol::SessionName;
-use farshell_protocol::process::{End, State};
+use farshell_protocol::process::{End, State, Stream};
 use farshell_protocol::session::Mode;
 use std::io;
 use std::time::{Duration, Instant};
@@ -142,6 +142,12 @@ impl Daemon {
                 }
             }
             Report::End { status, cwd, leaving: false, .. } => {
+                self.command_ended(&name, Some(key), End::Exited(status), Some(cwd));
+            }
+            Report::Said { bytes, status, cwd } => {
+                if let Some(process) = session.current {
+                    self.said(process, Stream::Stdout, &bytes);
+                }
                 self.command_ended(&name, Some(key), End::Exited(status), Some(cwd));
             }
             Report::NoDir { .. } => {

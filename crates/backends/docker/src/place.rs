@@ -298,7 +298,7 @@ impl DockerPlace {
         if self.uses_socket()
             && let Some(stream) = self.knock().await?
         {
-            return Ok(split(stream));
+            return ByteStream::of_socket(stream);
         }
         let mut rounds = ROUNDS;
         loop {
@@ -306,7 +306,7 @@ impl DockerPlace {
             let started = self.wake(None).await?;
             if self.uses_socket() {
                 match self.by_socket().await? {
-                    Waited::Reached(stream) => return Ok(split(stream)),
+                    Waited::Reached(stream) => return ByteStream::of_socket(stream),
                     Waited::Stopped(container) if started || rounds == 0 => {
                         return Err(self.stopped_at_once(&container).await);
                     }
@@ -400,11 +400,6 @@ impl Place for DockerPlace {
     fn epitaph(&self) -> Option<String> {
         self.epitaph.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
-}
-
-fn split(stream: UnixStream) -> ByteStream {
-    let (read, write) = stream.into_split();
-    ByteStream { read: Box::new(read), write: Box::new(write) }
 }
 
 /// The container is not what it was a moment ago.

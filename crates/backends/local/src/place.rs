@@ -127,8 +127,7 @@ impl Place for LocalPlace {
                     })?
                 }
             };
-            let (read, write) = stream.into_split();
-            Ok(ByteStream { read: Box::new(read), write: Box::new(write) })
+            ByteStream::of_socket(stream)
         })
     }
 

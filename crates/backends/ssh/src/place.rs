@@ -107,9 +107,13 @@ impl SshPlace {
             };
         }
         if let Some(stream) = greeted(&link.local(&facts.dir)).await {
-            return Some(split(stream));
+            return ByteStream::of_socket(stream).ok();
         }
-        if link.answers().await { forwarded(&link, &facts.dir).await.map(split) } else { None }
+        if link.answers().await {
+            forwarded(&link, &facts.dir).await.and_then(|s| ByteStream::of_socket(s).ok())
+        } else {
+            None
+        }
     }
 
     async fn open(&self) -> Result<ByteStream> {
@@ -121,7 +125,7 @@ impl SshPlace {
             let (link, facts) = host.start(task, *lease, &()).await?;
             self.learn(&facts, &link)?;
             if let Some(stream) = forwarded(&link, &facts.dir).await {
-                return Ok(split(stream));
+                return ByteStream::of_socket(stream);
             }
         }
         let (link, facts, stream) = host.stream(task, *lease).await?;
@@ -224,11 +228,6 @@ async fn greeted(local: &Path) -> Option<UnixStream> {
         Ok(((filled, _), _)) if !filled.is_empty() => Some(stream),
         _ => None,
     }
-}
-
-fn split(stream: UnixStream) -> ByteStream {
-    let (read, write) = stream.into_split();
-    ByteStream { read: Box::new(read), write: Box::new(write) }
 }
 
 impl Place for SshPlace {
