@@ -76,7 +76,11 @@ impl Link {
 
     /// Some master listens.
     pub(crate) async fn answers(&self) -> bool {
-        UnixStream::connect(&self.control).await.is_ok()
+        match UnixStream::connect(&self.control).await {
+            Ok(_) => true,
+            // Many are at its door: it is there, and busy.
+            Err(error) => error.kind() == std::io::ErrorKind::WouldBlock,
+        }
     }
 
     /// Makes sure that there is a master.

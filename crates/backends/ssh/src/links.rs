@@ -16,7 +16,7 @@ static KNOWN: LazyLock<Mutex<HashMap<PathBuf, Arc<Link>>>> = LazyLock::new(Mutex
 /// With ten sessions each, more than a hundred tasks find room.
 const MOST: usize = 16;
 /// How often a connection that is lost at the moment of use is made again.
-const AGAIN: usize = 3;
+const AGAIN: u32 = 6;
 /// How long a short session of another task is waited for, before another connection is made.
 const ROOM: [Duration; 3] =
     [Duration::from_millis(50), Duration::from_millis(150), Duration::from_millis(400)];
@@ -98,8 +98,8 @@ async fn attempt(link: &Link, script: &Script, usage: Use, number: usize) -> Res
                 }
             }
             Err(Unfit::Gone(_)) if lost < AGAIN => {
+                tokio::time::sleep(Duration::from_millis(20 << lost)).await;
                 lost += 1;
-                tokio::time::sleep(Duration::from_millis(20)).await;
             }
             Err(Unfit::Gone(why)) => {
                 return Err(Error::new(Kind::Disconnected, "opening a session", why));

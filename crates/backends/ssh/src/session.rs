@@ -125,7 +125,15 @@ impl Session {
         if has("refused by peer") || has("open failed") || has("administratively prohibited") {
             return Unfit::Full;
         }
-        let lost = ["Control socket connect", "UNKNOWN port", "mux_client", "master is dead", "Broken pipe"];
+        // It must not make a connection of its own, and says in these words that it tried.
+        let lost = [
+            "Control socket connect",
+            "UNKNOWN port",
+            "kex_exchange_identification",
+            "mux_client",
+            "master is dead",
+            "Broken pipe",
+        ];
         if code == Some(255)
             && self.noise.iter().all(u8::is_ascii_whitespace)
             && lost.iter().any(|part| has(part))

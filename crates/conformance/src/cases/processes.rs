@@ -358,7 +358,7 @@ async fn a_timeout_kills_the_tree(env: &Env) -> Done {
         env.nap(3),
         env.nap(4)
     );
-    let start = Start { timeout_ms: Some(3000), grace_ms: 300, ..env.shell(&command) };
+    let start = Start { timeout_ms: Some(5000), grace_ms: 300, ..env.shell(&command) };
     let (ran, ()) = tokio::try_join!(env.own(start), env.await_naps(4))?;
     check!(ran.status.timed_out, "the time was up: {:?}", ran.status);
     check_eq!(ran.out(), "", "the output");

@@ -84,7 +84,7 @@ async fn a_connection_is_shared_and_closed_by_nobody() {
 async fn many_tasks_fit_through_one_connection_to_a_stock_daemon() {
     let Some(rig) = Rig::new() else { return };
     let rig = std::sync::Arc::new(rig);
-    let tasks: Vec<_> = (0..40)
+    let tasks: Vec<_> = (0..100)
         .map(|n| {
             let rig = std::sync::Arc::clone(&rig);
             tokio::spawn(async move {
