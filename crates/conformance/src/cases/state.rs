@@ -14,6 +14,8 @@ cases! {
         last_status_is_seen_by_the_next_command,
         cd_minus_knows_the_users_directories,
         debug_err_and_return_traps_do_not_break_the_session needs Bash,
+        a_trap_between_two_commands_is_in_neither needs Bash,
+        plain_builtins_say_what_they_say,
         functions_shadow_the_builtins_that_the_session_uses needs Bash,
         a_function_shadows_builtin_itself needs Bash,
         readonly_variables_and_odd_settings_last needs Bash,
@@ -89,6 +91,37 @@ async fn debug_err_and_return_traps_do_not_break_the_session(env: &Env) -> Done 
     let ran = env.run("trap - DEBUG ERR RETURN; echo clean").await?;
     check!(ran.out().ends_with("clean\n"), "after the traps were removed: {:?}", ran.out());
     env.says("echo q", "q\n").await
+}
+
+async fn a_trap_between_two_commands_is_in_neither(env: &Env) -> Done {
+    env.says("trap 'echo trapped' USR1", "").await?;
+    env.says("echo before", "before\n").await?;
+    let sent = env.path("sent");
+    env.says(&format!("(sleep 0.3; kill -USR1 $$; echo >{sent}) >/dev/null 2>&1 &"), "").await?;
+    // A process of its own, so that the session is at rest.
+    let wait = format!("until [ -e {sent} ]; do sleep 0.05; done");
+    check_eq!(env.own(env.shell(&wait)).await?.code(), 0, "the signal was sent");
+    env.says("echo after", "after\n").await?;
+    env.says("echo later", "later\n").await
+}
+
+async fn plain_builtins_say_what_they_say(env: &Env) -> Done {
+    for round in 0..3 {
+        for (command, said, code) in
+            [("true", "", 0), (":", "", 0), ("false", "", 1), ("echo", "\n", 0), ("echo -n a  b", "a b", 0)]
+        {
+            let ran = env.run(command).await?;
+            check_eq!((ran.out(), ran.code()), (said.to_owned(), code), "{command}, round {round}");
+        }
+        // Short enough to be sent as it is, and not.
+        for size in [90, 95, 96, 100, 5000] {
+            let text = "x".repeat(size);
+            env.says(&format!("echo {text}"), &format!("{text}\n")).await?;
+        }
+        env.gives("false", 1, "", "").await?;
+        env.says("echo status $?", "status 1\n").await?;
+    }
+    Ok(())
 }
 
 async fn functions_shadow_the_builtins_that_the_session_uses(env: &Env) -> Done {
