@@ -339,7 +339,8 @@ impl Inner {
         if let Some(audited) = audited {
             audited.ended(audit::outcome(&process), Some(process.place.clone()));
         }
-        if let (Some(session), Some(cwd)) = (&process.session, &process.cwd) {
+        // One that ran beside its session says nothing about where that is.
+        if let (Some(session), Some(cwd), true) = (&process.session, &process.cwd, status.session.is_some()) {
             self.gate.session_is_at(&process.environment, &process.task, session, &cwd.0);
         }
         process
@@ -377,7 +378,7 @@ fn blank_from(status: &Status, entered: &Use) -> Process {
     if let Some(session) = &status.session {
         session.as_str().clone_into(&mut request.session);
     }
-    let plan = Plan { id: status.id.clone(), request, background: false };
+    let plan = Plan { id: status.id.clone(), request, background: false, beside: status.session.is_none() };
     Process { session: status.session.as_ref().map(ToString::to_string), ..blank(&plan, entered) }
 }
 

@@ -91,12 +91,16 @@ pub struct Deed<'a> {
     pub subject: Subject,
     /// The code (of Python), or the absolute path of the file.
     pub text: &'a str,
+    /// Where it is done, if not where the session is.
+    pub workdir: Option<&'a str>,
+    /// The process that it will be, if it will be one: see [`crate::Keeper::stream_permitted`].
+    pub process: Option<&'a str>,
 }
 
 /// Leave to do something.
 #[derive(Debug)]
 pub struct Permit {
-    audited: Audited,
+    pub(crate) audited: Audited,
 }
 
 impl Permit {
@@ -160,7 +164,7 @@ impl Inner {
     pub(crate) async fn clear(
         self: &Arc<Self>,
         plan: &Plan,
-        by: &crate::By,
+        by: &Origin,
         observer: &dyn Observer,
     ) -> Result<Cleared> {
         let target = &plan.request.target;
@@ -170,7 +174,7 @@ impl Inner {
         let session =
             crate::sessions::outpost_name(wanted.shared, wanted.task.as_str(), &plan.request.session)?;
         plan.start(&resolved.settings, session)?;
-        if by.permitted || self.is_known(plan) {
+        if self.is_known(plan) {
             return Ok(Cleared { resolved, wanted, audited: Audited::elsewhere() });
         }
         let text = plan.request.command.lossy();
@@ -189,7 +193,7 @@ impl Inner {
                 (None, false) => Input::None,
             },
         };
-        let audited = self.judge(case, &resolved, &wanted, &by.origin, observer).await?;
+        let audited = self.judge(case, &resolved, &wanted, by, observer).await?;
         Ok(Cleared { resolved, wanted, audited })
     }
 
@@ -207,7 +211,7 @@ impl Inner {
     pub(crate) async fn permit(
         self: &Arc<Self>,
         deed: Deed<'_>,
-        by: &crate::By,
+        by: &Origin,
         observer: &dyn Observer,
     ) -> Result<Permit> {
         let resolved = self.resolver.resolve(deed.target)?;
@@ -218,11 +222,11 @@ impl Inner {
             lossy: false,
             target: deed.target,
             session: deed.session,
-            workdir: None,
-            process: None,
+            workdir: deed.workdir,
+            process: deed.process,
             input: Input::None,
         };
-        let audited = self.judge(case, &resolved, &wanted, &by.origin, observer).await?;
+        let audited = self.judge(case, &resolved, &wanted, by, observer).await?;
         Ok(Permit { audited })
     }
 

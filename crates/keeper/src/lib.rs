@@ -152,7 +152,7 @@ pub struct Options {
 #[derive(Clone, Debug)]
 pub struct Keeper {
     inner: Arc<Inner>,
-    by: Arc<By>,
+    by: Arc<Origin>,
 }
 
 /// In whose name something is asked for. A server says what it knows of its callers; they don't say it of each other.
@@ -161,13 +161,6 @@ pub struct Origin {
     pub surface: Surface,
     /// The program that asks, as it calls itself.
     pub client: Option<String>,
-}
-
-#[derive(Clone, Debug, Default)]
-struct By {
-    origin: Origin,
-    /// What is started has a permit already.
-    permitted: bool,
 }
 
 #[derive(Debug)]
@@ -329,16 +322,7 @@ impl Keeper {
     /// The same keeper, asked in somebody's name.
     #[must_use]
     pub fn on_behalf(&self, origin: Origin) -> Self {
-        let by = By { origin, ..By::clone(&self.by) };
-        Self { inner: Arc::clone(&self.inner), by: Arc::new(by) }
-    }
-
-    /// The same keeper, for commands that belong to what was permitted: they are not judged once more.
-    #[must_use]
-    pub fn under(&self, permit: &Permit) -> Self {
-        let _ = permit;
-        let by = By { permitted: true, ..By::clone(&self.by) };
-        Self { inner: Arc::clone(&self.inner), by: Arc::new(by) }
+        Self { inner: Arc::clone(&self.inner), by: Arc::new(origin) }
     }
 
     /// Leave for what is no command of the shell. If this is dropped while a person is asked, the question is
@@ -438,6 +422,18 @@ impl Keeper {
     pub async fn stream(&self, open: Open, observer: &dyn Observer) -> Result<Stream> {
         let _call = self.inner.common.alive.token();
         self.inner.stream(open, &self.by, observer).await
+    }
+
+    /// Opens the stream of a process that is what was permitted, and is not judged once more. It runs beside its session:
+    /// from the state that the session has now, without changing it, and while other commands run there.
+    pub async fn stream_permitted(
+        &self,
+        permit: Permit,
+        start: StartRequest,
+        observer: &dyn Observer,
+    ) -> Result<Stream> {
+        let _call = self.inner.common.alive.token();
+        self.inner.stream_permitted(permit, start, observer).await
     }
 
     /// The files of an environment, which is made if it is not there. `progress` is told what takes long.

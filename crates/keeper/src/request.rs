@@ -27,6 +27,8 @@ pub(crate) enum Way {
     Run,
     /// Followed as it goes.
     Stream,
+    /// The same, beside its session.
+    Beside,
     Background,
 }
 
@@ -36,6 +38,8 @@ pub(crate) struct Plan {
     pub(crate) id: ProcessId,
     pub(crate) request: StartRequest,
     pub(crate) background: bool,
+    /// Starts from its session's state and leaves that alone.
+    pub(crate) beside: bool,
 }
 
 impl Plan {
@@ -84,7 +88,8 @@ impl Plan {
         if background {
             background_timeout(request.timeout)?;
         }
-        Ok(Self { id, request, background })
+        let beside = background || way == Way::Beside || request.pty.is_some();
+        Ok(Self { id, request, background, beside })
     }
 
     /// The request to the outpost. `session` is what it calls the session.
@@ -99,7 +104,7 @@ impl Plan {
         };
         let command = request.command.0.clone();
         let workdir = request.workdir.as_ref().map(|dir| dir.0.clone());
-        let what = if self.background || request.pty.is_some() {
+        let what = if self.beside {
             let env = match request.pty {
                 Some(_) => vec![(ByteBuf::from("TERM"), ByteBuf::from(TERM))],
                 None => Vec::new(),

@@ -1,12 +1,13 @@
 //! A process's output, input and terminal, live.
 
 use crate::foreground::{Finished, Job};
+use crate::gate::{Cleared, Permit};
 use crate::processes::{Known, Reached, gone, once_there};
 use crate::progress::{Observer, Progress, told};
 use crate::request::{Plan, Way, check_size, invalid};
-use crate::{By, Control, Inner, Stream, StreamEnd, signals};
+use crate::{Control, Inner, Origin, Stream, StreamEnd, signals};
 use farshell_api::process::{KillResult, Process};
-use farshell_api::run::Size;
+use farshell_api::run::{Size, StartRequest};
 use farshell_api::stream::{AttachTo, Open};
 use farshell_engine::backend::News;
 use farshell_engine::capture::Sink;
@@ -45,7 +46,7 @@ impl Inner {
     pub(crate) async fn stream(
         self: &Arc<Self>,
         open: Open,
-        by: &By,
+        by: &Origin,
         observer: &dyn Observer,
     ) -> Result<Stream> {
         let progress: Progress<'_> = &|news| observer.progress(news);
@@ -54,10 +55,7 @@ impl Inner {
                 let plan = Plan::new(*start, Way::Stream)?;
                 if !plan.background {
                     let cleared = self.clear(&plan, by, observer).await?;
-                    let job = self.job(plan, cleared, progress).await?;
-                    let process = job.foreground.process();
-                    let instance = Some(job.foreground.instance.clone());
-                    return Ok(self.opened(process, 0, instance, None, Work::Start(Box::new(job))));
+                    return self.stream_cleared(plan, cleared, progress).await;
                 }
                 let inner = Arc::clone(self);
                 let id = plan.id.as_str().to_owned();
@@ -77,6 +75,31 @@ impl Inner {
             (None, Some(attach)) => self.attach(attach).await,
             _ => Err(invalid("open", "exactly one of start and attach is needed")),
         }
+    }
+
+    async fn stream_cleared(
+        self: &Arc<Self>,
+        plan: Plan,
+        cleared: Cleared,
+        progress: Progress<'_>,
+    ) -> Result<Stream> {
+        let job = self.job(plan, cleared, progress).await?;
+        let process = job.foreground.process();
+        let instance = Some(job.foreground.instance.clone());
+        Ok(self.opened(process, 0, instance, None, Work::Start(Box::new(job))))
+    }
+
+    pub(crate) async fn stream_permitted(
+        self: &Arc<Self>,
+        permit: Permit,
+        start: StartRequest,
+        observer: &dyn Observer,
+    ) -> Result<Stream> {
+        let plan = Plan::new(start, Way::Beside)?;
+        let resolved = self.resolver.resolve(&plan.request.target)?;
+        let wanted = resolved.wanted(&plan.request.target.task)?;
+        let cleared = Cleared { resolved, wanted, audited: permit.audited };
+        self.stream_cleared(plan, cleared, &|news| observer.progress(news)).await
     }
 
     fn opened(

@@ -1,4 +1,4 @@
-//! What an AI agent calls: terminal, process, read_file, write_file, patch, search_files.
+//! What an AI agent calls: terminal, process, read_file, write_file, patch, search_files, execute_code.
 //!
 //! # The way of a call
 //! 1. The arguments are read strictly (`arguments`): an unknown field, a wrong type, a number out of range are errors
@@ -13,12 +13,15 @@
 //! | module | question |
 //! |---|---|
 //! | `arguments`, `circumstances`, `schema`, `failure` | what is asked, by whom, what may be asked, what went wrong? |
-//! | `terminal`, `process` | what runs? |
+//! | `terminal`, `process`, `attended` | what runs? |
+//! | `code` | what calls tools itself: execute_code |
 //! | `files` | what is in the place: read_file, write_file, patch, search_files |
 //! | `text` | how is output shown? |
 
 mod arguments;
+mod attended;
 mod circumstances;
+mod code;
 mod failure;
 mod files;
 mod process;
@@ -142,6 +145,7 @@ pub fn catalogue() -> &'static [Tool] {
     static CATALOGUE: LazyLock<Vec<Tool>> = LazyLock::new(|| {
         let mut tools = vec![terminal::tool(), process::tool()];
         tools.extend(files::tools());
+        tools.push(code::tool());
         tools
     });
     &CATALOGUE
@@ -169,6 +173,7 @@ impl Tools {
             "write_file" => Box::pin(files::write::call(self, arguments, &call)),
             "patch" => Box::pin(files::patch::call(self, arguments, &call)),
             "search_files" => Box::pin(files::search::call(self, arguments, &call)),
+            "execute_code" => Box::pin(code::call(self, arguments, &call)),
             _ => {
                 let names: Vec<_> = catalogue().iter().map(|tool| tool.name).collect();
                 let message = format!("there is no tool {name:?}; the tools are {}", names.join(", "));

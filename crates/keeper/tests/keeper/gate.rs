@@ -2,13 +2,14 @@
 
 use crate::rig::{Life, PATIENCE, Rig, ended, events_of, until, whole};
 use farshell_api::approval::{Answer, AnswerRequest, Approval, ApprovalQuery, Subject, Surface};
-use farshell_api::audit::{AuditLine, AuditOutcome, AuditQuery, Step};
+use farshell_api::audit::{AuditLine, AuditQuery, Step};
 use farshell_api::event::EventKind;
 use farshell_api::run::{Size, StartRequest, Target};
 use farshell_api::stream::Open;
 use farshell_engine::backend::BoxFuture;
+use farshell_engine::capture::Discard;
 use farshell_engine::{Error, Kind};
-use farshell_keeper::{Deed, Keeper, Observer, Origin};
+use farshell_keeper::{Deed, Keeper, Observer, Origin, StreamEnd};
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 use tokio::sync::watch;
@@ -495,15 +496,31 @@ async fn code_and_files_need_leave_too() {
     rig.config("approvals: {timeout: 1}\n");
     let keeper = rig.open().await;
     let target = rig.target("default");
-    let deed = |subject, text| Deed { target: &target, session: "default", subject, text };
+    let deed = |subject, text| Deed {
+        target: &target,
+        session: "default",
+        subject,
+        text,
+        workdir: None,
+        process: Some("code_1"),
+    };
     let permit = async |subject, text: &'static str| {
         keeper.permit(deed(subject, text), &()).await.map_err(|error| (error.kind, error.operation))
     };
     let permitted = permit(Subject::Code, "print(1 + 1)").await.unwrap();
-    // What belongs to it is not asked about.
-    let result = keeper.under(&permitted).run(rig.request(RISKY)).await.unwrap();
-    assert_eq!(result.exit_code, 0);
-    permitted.ended(AuditOutcome { state: "ended".into(), exit_code: Some(0), ..AuditOutcome::default() });
+    // The process that it becomes is not asked about. It runs beside its session, and its end is written down.
+    let start = StartRequest {
+        id: Some("code_1".into()),
+        target: target.clone(),
+        ..StartRequest::new("cd /; A=1; git push --force 2>/dev/null; exit 3")
+    };
+    let stream = keeper.stream_permitted(permitted, start, &()).await.unwrap();
+    let StreamEnd::Ended(process) = stream.follow(&mut Discard).await.unwrap() else {
+        panic!("it has ended")
+    };
+    assert_eq!((process.id.as_str(), process.exit_code), ("code_1", Some(3)));
+    let after = keeper.run(rig.request("echo \"<$A>$PWD\"")).await.unwrap();
+    assert_eq!(after.stdout, format!("<>{}\n", rig.home().display()));
     let code = permit(Subject::Code, "import shutil, os\nshutil.rmtree(os.path.expanduser('~/x'))").await;
     assert_eq!(code.unwrap_err(), (Kind::Denied, "running the code".into()));
     drop(permit(Subject::FileWrite, "/tmp/it's mine.txt").await.unwrap());
@@ -512,9 +529,9 @@ async fn code_and_files_need_leave_too() {
     let own = rig.home().join("config.yaml").to_str().unwrap().to_owned();
     let error = keeper.permit(deed(Subject::FileWrite, &own), &()).await.unwrap_err();
     assert_eq!(error.kind, Kind::Denied, "{error}");
-    let ends: Vec<_> =
-        lines(&keeper).await.into_iter().filter_map(|line| line.outcome).map(|o| o.state).collect();
-    assert_eq!(ends, ["ended", "not_started"]);
+    let ends = lines(&keeper).await.into_iter().filter_map(|line| Some((line.process_id?, line.outcome?)));
+    let ends: Vec<_> = ends.filter(|(id, _)| id == "code_1").map(|(_, o)| (o.state, o.exit_code)).collect();
+    assert_eq!(ends, [("ended".to_owned(), Some(3)), ("not_started".to_owned(), None)]);
     rig.config("approvals: {mode: ask, timeout: 1}\n");
     assert_eq!(permit(Subject::FileWrite, "/tmp/x").await.unwrap_err().0, Kind::Denied);
     rig.end(keeper).await;

@@ -175,7 +175,14 @@ fn gate(
 pub(crate) async fn permit(room: &Room<'_>, what: &str) -> std::result::Result<Permit, Failure> {
     let told = room.call.told();
     let keeper = room.tools.keeper(room.call);
-    let deed = Deed { target: &room.target, session: &room.session, subject: Subject::FileWrite, text: what };
+    let deed = Deed {
+        target: &room.target,
+        session: &room.session,
+        subject: Subject::FileWrite,
+        text: what,
+        workdir: None,
+        process: None,
+    };
     tokio::select! {
         biased;
         () = room.call.cancel.cancelled() => Err(super::room::cancelled()),

@@ -3,12 +3,13 @@
 use super::moment::iso;
 use super::{About, Action, Arguments, Result};
 use crate::Call;
+use crate::code;
 use crate::failure::{Failure, Outcome, answer};
 use crate::terminal::SIZE;
 use crate::text::{first, last, plain, terminal_lines};
 use farshell_api::Text;
 use farshell_api::process::{
-    KillRequest, LogPiece, LogQuery, Process, ProcessQuery, ProcessState, StdinRequest, WaitRequest,
+    KillRequest, LogPiece, LogQuery, Process, ProcessQuery, ProcessState, StdinRequest, View, WaitRequest,
     WaitingFor,
 };
 use farshell_engine::{Error, Kind};
@@ -46,6 +47,11 @@ fn status(state: ProcessState) -> &'static str {
         ProcessState::NotStarted => "not_started",
         ProcessState::Lost => "lost",
     }
+}
+
+/// Which output is shown. Between what a script prints to standard error are messages of its harness.
+fn view(process: &Process) -> View {
+    if code::is_run(&process.id) { View::Stdout } else { View::Output }
 }
 
 impl Desk<'_> {
@@ -100,7 +106,12 @@ impl Desk<'_> {
 
     /// The end of its output; empty if that is no longer kept.
     async fn tail(&self, process: &Process, most: usize) -> String {
-        let query = LogQuery { offset: Some(-i64::from(PREVIEW)), len: Some(PREVIEW), ..LogQuery::default() };
+        let query = LogQuery {
+            view: view(process),
+            offset: Some(-i64::from(PREVIEW)),
+            len: Some(PREVIEW),
+            ..LogQuery::default()
+        };
         match self.keeper.log(&process.id, query).await {
             Ok(piece) => last(&self.shown(process, &piece.text.0), most).to_owned(),
             Err(_) => String::new(),
@@ -157,8 +168,11 @@ impl Desk<'_> {
         }
         let lines = limit.map_or(LINES, |limit| u32::try_from(limit).unwrap_or(MOST_LINES).min(MOST_LINES));
         let query = match byte_offset {
-            Some(byte) => LogQuery { offset: Some(byte), len: Some(PIECE), ..LogQuery::default() },
+            Some(byte) => {
+                LogQuery { view: view(&process), offset: Some(byte), len: Some(PIECE), ..LogQuery::default() }
+            }
             None => LogQuery {
+                view: view(&process),
                 line: Some(offset.unwrap_or(-i64::from(lines))),
                 lines: Some(lines),
                 ..LogQuery::default()
@@ -274,6 +288,11 @@ impl Desk<'_> {
             return Err(Failure::new(Kind::Invalid, message)
                 .status("already_exited")
                 .with("session_id", process.id));
+        }
+        if code::is_run(&process.id) {
+            let message =
+                "a script of execute_code reads nothing: by its input come the answers of its tools";
+            return Err(Failure::invalid(message).with("session_id", process.id));
         }
         let request = StdinRequest { data: Text::from(data), submit, eof, offset: None };
         self.keeper.stdin(&process.id, request).await.map_err(|error| match error.kind {

@@ -1,60 +1,18 @@
 //! A command whose end is waited for.
 
 use super::{Arguments, Result, SIZE, notes, refused};
+use crate::attended::{KILLED, PIECE, Unattended, Watching, wanted_no_more};
 use crate::failure::{Failure, Outcome, answer};
-use crate::text::{Output, plain};
-use crate::{Call, Observer, Tools};
+use crate::text::{Output, Rest};
+use crate::{Call, Tools};
 use farshell_api::process::Process;
 use farshell_api::run::Target;
 use farshell_api::stream::Open;
-use farshell_engine::capture::Sink;
 use farshell_engine::client::new_process_id;
 use farshell_engine::{Error, Kind};
 use farshell_keeper::{Control, StreamEnd};
 use farshell_policy::{Outline, Redactor};
-use farshell_protocol::process::Chunk;
-use std::time::{Duration, Instant};
-
-/// How often a caller is told that output has come.
-const NEWS: Duration = Duration::from_millis(250);
-/// Bytes of input in one message: far below what a message may hold.
-const PIECE: usize = 256 << 10;
-/// How long the end of a command that was killed is waited for.
-const KILLED: Duration = Duration::from_secs(30);
-
-/// Keeps output, and tells the caller about it.
-struct Watching<'a> {
-    output: Output,
-    observer: &'a dyn Observer,
-    redactor: &'a Redactor,
-    told: Option<Instant>,
-}
-
-impl Sink for Watching<'_> {
-    fn chunk(&mut self, chunk: Chunk<'_>) {
-        self.output.push(chunk.bytes);
-        if self.told.is_none_or(|told| told.elapsed() >= NEWS) {
-            self.told = Some(Instant::now());
-            let text = plain(&chunk.bytes[chunk.bytes.len().saturating_sub(2000)..], usize::MAX).0;
-            let line = text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default().trim();
-            self.observer.output(self.output.total(), crate::text::first(&self.redactor.redact(line), 200));
-        }
-    }
-}
-
-/// Kills the command if the one who waits for it goes away. A server that ends leaves it running, as it leaves all
-/// others.
-struct Unattended<'a>(Option<Control>, &'a crate::Stays);
-
-impl Drop for Unattended<'_> {
-    fn drop(&mut self) {
-        if let (Some(control), Ok(runtime)) = (self.0.take(), tokio::runtime::Handle::try_current())
-            && self.1.0()
-        {
-            runtime.spawn(async move { control.kill(None).await });
-        }
-    }
-}
+use std::time::Duration;
 
 pub(super) async fn run(tools: &Tools, arguments: &Arguments, target: Target, call: &Call<'_>) -> Outcome {
     let redactor = tools.keeper.redactor(&target)?;
@@ -71,9 +29,8 @@ pub(super) async fn run(tools: &Tools, arguments: &Arguments, target: Target, ca
         opened = keeper.stream(open, &told) => opened.map_err(refused)?,
     };
     let control = opened.control();
-    let mut unattended = Unattended(Some(control.clone()), &tools.stays);
-    let mut sink =
-        Watching { output: Output::default(), observer: call.observer, redactor: &redactor, told: None };
+    let unattended = Unattended::new(control.clone(), tools);
+    let mut sink = Watching::new(call.observer, &redactor);
     let (ended, cancelled) = {
         let mut follow = std::pin::pin!(opened.follow(&mut sink));
         let mut feed = std::pin::pin!(feed(&control, arguments.stdin.as_deref()));
@@ -82,7 +39,7 @@ pub(super) async fn run(tools: &Tools, arguments: &Arguments, target: Target, ca
             tokio::select! {
                 biased;
                 ended = &mut follow => break (ended, false),
-                () = cancelled(tools, call) => {
+                () = wanted_no_more(tools, call) => {
                     let killing = async {
                         let _ = control.kill(None).await;
                         follow.await
@@ -94,7 +51,7 @@ pub(super) async fn run(tools: &Tools, arguments: &Arguments, target: Target, ca
             }
         }
     };
-    unattended.0 = None;
+    unattended.is_over();
     let seen = Seen { arguments, outline: &outline, redactor: &redactor, output: &sink.output, cancelled };
     match ended {
         Ok(StreamEnd::Ended(process)) => answer(&seen.result(&process)),
@@ -102,14 +59,6 @@ pub(super) async fn run(tools: &Tools, arguments: &Arguments, target: Target, ca
             answer(&Result { note: Some(reason), ..seen.result(&process) })
         }
         Err(error) => Err(seen.lost(error, &id)),
-    }
-}
-
-/// Waits until somebody wants no more of it. A server that ends loses all its clients, which says nothing.
-async fn cancelled(tools: &Tools, call: &Call<'_>) {
-    call.cancel.cancelled().await;
-    if !tools.stays.0() {
-        std::future::pending::<()>().await;
     }
 }
 
@@ -145,7 +94,7 @@ struct Seen<'a> {
 impl Seen<'_> {
     fn result(&self, process: &Process) -> Result {
         let pty = self.arguments.pty.then_some(SIZE);
-        let shown = self.output.shown(self.redactor, pty, &process.id);
+        let shown = self.output.shown(self.redactor, pty, Rest::Log(&process.id));
         let mut output = shown.text;
         let say = |output: &mut String, line: String| {
             if !output.is_empty() {
@@ -215,7 +164,7 @@ impl Seen<'_> {
     /// The command was begun, or may have been, and its end is not known. What it printed is.
     fn lost(&self, error: Error, id: &str) -> Failure {
         let pty = self.arguments.pty.then_some(SIZE);
-        let output = self.output.shown(self.redactor, pty, id).text;
+        let output = self.output.shown(self.redactor, pty, Rest::Log(id)).text;
         refused(error)
             .with("output", output)
             .with("exit_code", if self.cancelled { 130 } else { -1 })

@@ -12,8 +12,6 @@ use farshell_policy::Redactor;
 
 /// Characters of output that a model gets to see: two fifths from the beginning and three from the end.
 pub(crate) const MOST: usize = 50_000;
-const HEAD: usize = MOST / 5 * 2;
-const TAIL: usize = MOST - HEAD;
 /// Bytes of output that are kept for that. Escape sequences may be many times longer than the text.
 const WINDOW: usize = 640 << 10;
 /// A cut is moved to a line's end if there is one in the last so many characters.
@@ -24,12 +22,22 @@ const NEAR: usize = 4_000;
 pub(crate) struct Output {
     kept: HeadTail,
     newlines: u64,
+    /// Characters that are shown.
+    most: usize,
 }
 
 impl Default for Output {
     fn default() -> Self {
-        Self { kept: HeadTail::new(WINDOW), newlines: 0 }
+        Self::showing(MOST)
     }
+}
+
+/// Where what was left out can be read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Rest<'a> {
+    /// In the log of this process.
+    Log(&'a str),
+    Nowhere,
 }
 
 /// Output as it is shown.
@@ -59,6 +67,11 @@ struct Cut {
 }
 
 impl Output {
+    /// Of which so many characters will be shown.
+    pub(crate) fn showing(most: usize) -> Self {
+        Self { kept: HeadTail::new(WINDOW), newlines: 0, most }
+    }
+
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         self.newlines += memchr::memchr_iter(b'\n', bytes).count() as u64;
         self.kept.push(bytes);
@@ -68,8 +81,8 @@ impl Output {
         self.kept.total()
     }
 
-    /// What a model sees of it. `pty`: it went over a terminal of this size. `id` is whose log has the rest.
-    pub(crate) fn shown(&self, redactor: &Redactor, pty: Option<Size>, id: &str) -> Shown {
+    /// What a model sees of it. `pty`: it went over a terminal of this size.
+    pub(crate) fn shown(&self, redactor: &Redactor, pty: Option<Size>, rest: Rest<'_>) -> Shown {
         let text = |bytes: &[u8]| match pty {
             Some(size) => terminal_lines(size, bytes),
             None => plain(bytes, usize::MAX).0,
@@ -77,17 +90,17 @@ impl Output {
         if !self.kept.truncated() {
             let bytes = self.kept.to_bytes();
             let whole = text(&bytes);
-            if within(&whole, MOST) {
+            if within(&whole, self.most) {
                 return Shown { text: tidy(&redactor.redact(&whole)), omitted: None };
             }
-            return self.cut(&bytes, &whole, &bytes, &whole, redactor, pty, id);
+            return self.cut(&bytes, &whole, &bytes, &whole, redactor, pty, rest);
         }
         let (head, tail) = (self.kept.head(), self.kept.tail());
         // The first line of the end may begin in the middle of anything.
         let start = memchr::memchr(b'\n', &tail[..tail.len().min(WINDOW / 4)]).map_or(0, |at| at + 1);
         let start = start + tail[start..].iter().take(3).take_while(|b| **b & 0xc0 == 0x80).count();
         let tail = &tail[start..];
-        self.cut(head, &text(head), tail, &text(tail), redactor, pty, id)
+        self.cut(head, &text(head), tail, &text(tail), redactor, pty, rest)
     }
 
     #[expect(clippy::too_many_arguments, reason = "two ends, each as bytes and as text")]
@@ -99,16 +112,17 @@ impl Output {
         tail: &str,
         redactor: &Redactor,
         pty: Option<Size>,
-        id: &str,
+        rest: Rest<'_>,
     ) -> Shown {
         let raw = |bytes: &[u8], text: &str| match pty {
             // Where a line of a screen is in the output can't be said.
             Some(_) => None,
             None => Some(plain(bytes, text.chars().count()).1),
         };
-        let first = head_end(head);
+        let shown = self.most / 5 * 2;
+        let first = head_end(head, shown);
         let first = Cut { text: first, raw: raw(head_bytes, &head[..first]).unwrap_or(0) };
-        let last = tail_start(tail);
+        let last = tail_start(tail, self.most - shown);
         let last = Cut { text: last, raw: raw(tail_bytes, &tail[..last]).unwrap_or(tail_bytes.len()) };
         let total = self.kept.total();
         let tail_from = total - tail_bytes.len() as u64;
@@ -123,15 +137,18 @@ impl Output {
         let shown_head =
             common_start(&redactor.redact(&head[..first.text]), &redactor.redact(head)).to_owned();
         let shown_tail = common_end(&redactor.redact(&tail[last.text..]), &redactor.redact(tail)).to_owned();
-        let notice = notice(&omitted, pty.is_some(), id);
+        let notice = notice(&omitted, pty.is_some(), rest);
         let text = format!("{}\n\n{notice}\n\n{}", shown_head.trim_end(), tidy(&shown_tail));
         Shown { text, omitted: Some(omitted) }
     }
 }
 
 /// Says what is missing, and how to read it.
-fn notice(omitted: &Omitted, pty: bool, id: &str) -> String {
+fn notice(omitted: &Omitted, pty: bool, rest: Rest<'_>) -> String {
     let Omitted { bytes: (from, to), lines: (first, last), total_bytes, total_lines } = omitted;
+    let Rest::Log(id) = rest else {
+        return format!("[... {} of {total_bytes} bytes are left out ...]", to.saturating_sub(*from));
+    };
     if pty {
         return format!(
             "[... the middle of {total_bytes} bytes ({total_lines} lines) of output is left out; read it with \
@@ -154,15 +171,15 @@ fn within(text: &str, most: usize) -> bool {
 }
 
 /// How far the beginning is shown.
-fn head_end(text: &str) -> usize {
-    let Some((end, _)) = text.char_indices().nth(HEAD) else { return text.len() };
+fn head_end(text: &str, most: usize) -> usize {
+    let Some((end, _)) = text.char_indices().nth(most) else { return text.len() };
     let near = text.floor_char_boundary(end.saturating_sub(NEAR));
     text[near..end].rfind('\n').map_or(end, |at| near + at + 1)
 }
 
 /// From where the end is shown.
-fn tail_start(text: &str) -> usize {
-    let Some((start, _)) = text.char_indices().nth_back(TAIL - 1) else { return 0 };
+fn tail_start(text: &str, most: usize) -> usize {
+    let Some((start, _)) = text.char_indices().nth_back(most.saturating_sub(1)) else { return 0 };
     let near = text.floor_char_boundary((start + NEAR).min(text.len()));
     text[start..near].find('\n').map_or(start, |at| start + at + 1)
 }

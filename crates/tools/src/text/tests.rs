@@ -1,10 +1,13 @@
 use super::*;
 use proptest::prelude::*;
 
+const HEAD: usize = MOST / 5 * 2;
+const TAIL: usize = MOST - HEAD;
+
 fn shown_of(bytes: &[u8], redactor: &Redactor) -> Shown {
     let mut output = Output::default();
     bytes.chunks(70_001).for_each(|piece| output.push(piece));
-    output.shown(redactor, None, "p1")
+    output.shown(redactor, None, Rest::Log("p1"))
 }
 
 fn shown(bytes: &[u8]) -> Shown {
@@ -72,11 +75,11 @@ fn a_terminal_is_shown_by_its_lines() {
     let size = Size { rows: 24, cols: 80 };
     (0..100).for_each(|n| output.push(format!("\x1b[32mline {n}\x1b[0m\r\n").as_bytes()));
     output.push(b"10%\r90%\r100%\r\n");
-    let shown = output.shown(&Redactor::default(), Some(size), "p1");
+    let shown = output.shown(&Redactor::default(), Some(size), Rest::Log("p1"));
     let expected: String = (0..100).map(|n| format!("line {n}\n")).collect();
     assert_eq!(shown.text, expected + "100%");
     (0..20_000).for_each(|n| output.push(format!("more {n}\r\n").as_bytes()));
-    let shown = output.shown(&Redactor::default(), Some(size), "p1");
+    let shown = output.shown(&Redactor::default(), Some(size), Rest::Log("p1"));
     assert!(shown.text.starts_with("line 0\nline 1\n") && shown.text.ends_with("\nmore 19999"));
     assert!(shown.text.contains("process(action=\"log\", session_id=\"p1\""));
 }

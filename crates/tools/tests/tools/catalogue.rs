@@ -8,7 +8,7 @@ async fn unknown_tools_and_arguments_are_refused() {
     let rig = Rig::new().await;
     assert_eq!(
         rig.refused("termnal", json!({})).await,
-        "there is no tool \"termnal\"; the tools are terminal, process, read_file, write_file, patch, search_files"
+        "there is no tool \"termnal\"; the tools are terminal, process, read_file, write_file, patch, search_files, execute_code"
     );
     for (tool, arguments, expected) in [
         (
@@ -82,5 +82,8 @@ fn schemas_are_whole_and_described() {
         }
     }
     let names: Vec<_> = farshell_tools::catalogue().iter().map(|tool| tool.name).collect();
-    assert_eq!(names, ["terminal", "process", "read_file", "write_file", "patch", "search_files"]);
+    assert_eq!(
+        names,
+        ["terminal", "process", "read_file", "write_file", "patch", "search_files", "execute_code"]
+    );
 }

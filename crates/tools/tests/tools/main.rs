@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that can't set up its world fails by saying so")]
 
 mod catalogue;
+mod code;
 mod crash;
 mod patch;
 mod process;
