@@ -3,8 +3,8 @@
 #
 # Debian takes half a minute to make, so it is kept between runs, in a cache that can be deleted at any time.
 
-# bash, what unpacks and installs packages, python for those who run code.
-IMAGE_PACKAGES=python3-minimal,ca-certificates,procps
+# bash, what unpacks and installs packages, python with its whole library for those who run code.
+IMAGE_PACKAGES=python3,ca-certificates,procps
 
 # Sets DEBIAN_TAR to an archive of a small Debian.
 debian_image() {

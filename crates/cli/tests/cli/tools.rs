@@ -8,7 +8,7 @@ fn tools_are_listed_with_what_a_model_is_told() {
     let world = World::new();
     let said = world.call(&["tools"]);
     assert_eq!(said.code, 0, "{said:?}");
-    for tool in ["terminal", "process", "read_file", "write_file", "patch", "search_files"] {
+    for tool in ["terminal", "process", "read_file", "write_file", "patch", "search_files", "execute_code"] {
         assert!(said.stdout.lines().any(|line| line.starts_with(&format!("{tool} "))), "{}", said.stdout);
     }
     let list = world.json(&["tools", "--json"]);

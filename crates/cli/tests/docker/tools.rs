@@ -85,6 +85,14 @@ fn all_tools(docker: &Docker) {
 fn tools_do_the_same_in_a_container() {
     let Some(docker) = Docker::new() else { return };
     all_tools(&docker);
+    let code = "import os\nfrom farshell_tools import terminal, read_file\n\
+                print(os.getcwd(), terminal('echo $HOSTNAME')['output'] == os.uname().nodename)\n\
+                print(read_file('b.txt')['content'])\nraise SystemExit(3)";
+    let ran = done(&docker, "execute_code", &json!({"code": code}));
+    assert_eq!(
+        (&ran["output"], &ran["exit_code"], &ran["tool_calls_made"]),
+        (&json!("/workspace True\n1|new"), &json!(3), &json!(2))
+    );
 }
 
 #[test]
@@ -92,7 +100,12 @@ fn tools_need_nothing_of_the_image_but_a_shell() {
     let (Some(host), Some(image)) = (needed("FARSHELL_TEST_DOCKER"), needed("FARSHELL_TEST_BUSYBOX")) else {
         return;
     };
-    all_tools(&Docker::on(&host, &image));
+    let docker = Docker::on(&host, &image);
+    all_tools(&docker);
+    // But for the one that is Python, which says so.
+    let (code, refused) = call(&docker, "execute_code", &json!({"code": "print(1)"}));
+    assert_eq!((code, &refused["error_kind"]), (1, &json!("unavailable")), "{refused}");
+    assert!(refused["error"].as_str().unwrap().contains("neither python3 nor python"), "{refused}");
 }
 
 #[test]

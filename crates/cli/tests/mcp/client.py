@@ -102,8 +102,8 @@ async def every_tool():
         assert "terminal" in client.instructions
         listed = (await client.list_tools()).tools
         names = {tool.name for tool in listed}
-        expected = {"terminal", "process", "read_file", "write_file", "patch", "search_files"}
-        assert expected <= names, names
+        expected = {"terminal", "process", "read_file", "write_file", "patch", "search_files", "execute_code"}
+        same(names, expected)
         for tool in listed:
             for schema in (tool.input_schema, tool.output_schema):
                 jsonschema.Draft202012Validator.check_schema(schema)
@@ -116,9 +116,7 @@ async def every_tool():
         await files(tools)
         await processes(client, tools)
         await mistakes(tools)
-        if "execute_code" in names:
-            ran = await tools.call("execute_code", code="print(6 * 7)")
-            assert "42" in ran["output"], ran
+        await scripts(tools)
 
 
 async def commands(tools):
@@ -146,6 +144,43 @@ async def files(tools):
     found = await tools.call("search_files", pattern="^2$", path=room)
     assert "a.txt" in json.dumps(found), found
     assert "error" in await tools.fails("read_file", path=f"{room}/none")
+
+
+SCRIPT = """
+import os, threading
+from hermes_tools import terminal, read_file, write_file, patch, search_files, json_parse, shell_quote, retry
+
+room = terminal("mktemp -d")["output"].strip()
+path = os.path.join(room, "it's.txt")
+write_file(path, "one\\ntwo\\n" * 1000)
+assert patch(path, "one\\ntwo", "1\\n2", replace_all=True)["success"]
+assert read_file(path, limit=2)["content"] == "1|1\\n2|2"
+assert search_files("^2$", path=room, limit=5)["matches"][0]["line"] == 2
+counted = retry(lambda: terminal("wc -l < " + shell_quote(path)))
+assert counted["output"].strip() == "2000", counted
+assert len(open(path).read()) == 4000, "the same place"
+threads = [threading.Thread(target=terminal, args=(f"echo {i} >> {room}/log",)) for i in range(10)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+print(json_parse("noise\\n[1]"), sorted(map(int, open(f"{room}/log"))) == list(range(10)))
+print("x" * 200_000)
+"""
+
+
+async def scripts(tools):
+    ran = await tools.call("execute_code", code=SCRIPT)
+    same((ran["status"], ran["exit_code"], ran["tool_calls_made"]), ("success", 0, 16))
+    assert ran["output"].startswith("[1] True\nxxx"), ran["output"][:1000]
+    assert ran["stdout_truncated"] and ran["stdout_bytes_total"] == 200_010, ran["warning"]
+    log = await tools.call("process", action="log", session_id=ran["session_id"], byte_offset=100_000)
+    assert set(log["output"]) == {"x"}, log["output"][:100]
+    same(ran["backend"], os.environ.get("FARSHELL_BACKEND", "local"))
+    failed = await tools.call("execute_code", code="print('before')\n{}['key']")
+    same((failed["status"], failed["exit_code"], failed["error"]), ("error", 1, "KeyError: 'key'"))
+    assert failed["output"].startswith("before\n--- stderr ---\nTraceback"), failed
+    late = await tools.call("execute_code", code="import time\ntime.sleep(600)", timeout=1)
+    same((late["status"], late["exit_code"]), ("timeout", 124))
+    assert "missing field `code`" in (await tools.fails("execute_code"))["error"]
 
 
 async def processes(client, tools):
@@ -232,6 +267,25 @@ async def cancellation():
             return await running(tools, f"sleep 603.{MARK}") == 0 and await running(tools, f"sleep 602.{MARK}") == 0
 
         await until("the end of what was cancelled", killed)
+        # A script goes with what it called.
+        with anyio.fail_after(PATIENCE):
+            with anyio.CancelScope() as scope:
+
+                async def hear_script(done, total, message):
+                    if "begun" in message:
+                        scope.cancel()
+
+                code = f"from farshell_tools import terminal\nimport threading, time\n"
+                code += f"threading.Thread(target=terminal, args=('sleep 607.{MARK}',)).start()\n"
+                code += f"while '607' not in terminal('pgrep -xf \"sleep 607.{MARK}\" && echo 607', session='b')['output']: time.sleep(0.1)\n"
+                code += "while True: print('begun'); time.sleep(0.1)"
+                await client.call_tool("execute_code", {"code": code}, progress_callback=hear_script)
+        assert scope.cancelled_caught
+
+        async def script_killed():
+            return await running(tools, f"sleep 607.{MARK}") == 0
+
+        await until("the end of what the script called", script_killed)
         # Nothing else was.
         same(await running(tools, f"sleep 601.{MARK}"), 1)
         same((await tools.sh("echo still here"))["output"].strip(), "still here")
@@ -300,6 +354,15 @@ async def approvals():
         # What no mode allows is not asked.
         await tools.fails("terminal", command="mkfs.ext4 /dev/sda")
         same(len(questions), 6)
+        # What a script calls is asked while it waits, and so is a script that can't be understood.
+        again = f"git -C {room}/x reset --hard; echo again"
+        code = f"from farshell_tools import terminal\nfor i in range(2): print(terminal({again!r}).get('error_kind'))"
+        answers.extend([accept("deny"), accept("once")])
+        same((await tools.call("execute_code", code=code))["output"], "denied\nNone")
+        same(len(questions), 8)
+        answers.append(accept("once"))
+        same((await tools.call("execute_code", code="import subprocess\nprint('asked')"))["output"], "asked")
+        assert "import subprocess" in questions[8].message, questions[8]
     audit = subprocess.run([PROGRAM, "audit", "--json"], capture_output=True, text=True, check=True).stdout
     assert '"mcp"' in audit and "reset --hard" in audit, audit
 

@@ -69,6 +69,8 @@ pub(super) enum Why {
     /// The script, its time, or somebody else.
     Itself,
     Cancelled,
+    /// We did: its time was up, and nothing was heard of its end.
+    Late,
     /// We did: the harness would not have said this.
     Fault(String),
 }
@@ -89,20 +91,23 @@ pub(super) struct Seen<'a> {
 
 impl Seen<'_> {
     pub(super) fn outcome(&self, process: &Process) -> Outcome {
-        if !self.said.ready && self.why == Why::Itself && !process.timed_out {
+        if !self.said.ready && self.why == Why::Itself && !self.timed_out(process) {
             return Err(self.never_ready(process));
         }
         answer(&self.result(process))
     }
 
     fn result(&self, process: &Process) -> Result {
-        let cancelled = self.why == Why::Cancelled;
-        let exit_code = if cancelled { 130 } else { process.exit_code.unwrap_or(-1) };
+        let exit_code = match self.why {
+            Why::Cancelled => 130,
+            Why::Late => 124,
+            Why::Itself | Why::Fault(_) => process.exit_code.unwrap_or(-1),
+        };
         let error = self.error(process, exit_code);
-        let status = match (&self.why, process.timed_out) {
-            (Why::Cancelled, _) => "interrupted",
-            (Why::Itself, true) => "timeout",
-            (Why::Itself, false) if exit_code == 0 => "success",
+        let status = match self.why {
+            Why::Cancelled => "interrupted",
+            _ if self.timed_out(process) => "timeout",
+            Why::Itself if exit_code == 0 => "success",
             _ => "error",
         };
         let Shown { text: stdout, omitted } = self.stdout.shown(self.redactor, None, Rest::Log(self.id));
@@ -145,6 +150,10 @@ impl Seen<'_> {
         }
     }
 
+    fn timed_out(&self, process: &Process) -> bool {
+        self.why == Why::Late || (self.why == Why::Itself && process.timed_out)
+    }
+
     fn stderr(&self) -> String {
         self.stderr.shown(self.redactor, None, Rest::Nowhere).text
     }
@@ -162,12 +171,12 @@ impl Seen<'_> {
                 "the script was killed: where its calls of tools are expected it wrote {}{survivors}",
                 self.redactor.redact(fault)
             )),
-            Why::Itself if process.timed_out => Some(format!(
+            _ if self.timed_out(process) => Some(format!(
                 "timed out after {} s: killed with all it started, {} processes{survivors}",
                 self.timeout, process.killed
             )),
-            Why::Itself if exit_code == 0 => None,
-            Why::Itself => Some(match (&self.said.raised, &process.signal_name) {
+            _ if exit_code == 0 => None,
+            _ => Some(match (&self.said.raised, &process.signal_name) {
                 (_, Some(signal)) => format!("{signal} ended the script"),
                 (Some(raised), None) => self.redactor.redact(raised).into_owned(),
                 (None, None) => format!("the script exited with code {exit_code}"),

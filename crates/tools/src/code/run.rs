@@ -18,12 +18,15 @@ use farshell_protocol::process::{Chunk, Stream as Pipe};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use std::collections::VecDeque;
+use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 
 /// Seconds that a script may take unless told otherwise.
 const TIMEOUT: f64 = 300.0;
 /// Characters of standard error that are shown.
 const MOST_STDERR: usize = 10_000;
+/// How long a script's end may be overdue. One that calls and takes no answers holds up the news of its end, too.
+const OVERDUE: Duration = Duration::from_secs(5);
 /// Messages that are not dealt with yet, calls that are not answered among them. More of them wait in the place.
 const MOST_WAITING: usize = 64;
 
@@ -46,6 +49,7 @@ pub(super) async fn run(tools: &Tools, arguments: &Arguments, call: &Call<'_>) -
         stdout: Watching::new(call.observer, &redactor),
         stderr: Output::showing(MOST_STDERR),
         frames: Frames::new(&mark),
+        faulty: false,
         tell,
         waiting: &waiting,
     };
@@ -57,11 +61,14 @@ pub(super) async fn run(tools: &Tools, arguments: &Arguments, call: &Call<'_>) -
     let (ended, why) = {
         let mut follow = std::pin::pin!(opened.follow(&mut sink));
         let mut unwanted = std::pin::pin!(wanted_no_more(tools, call));
+        let late = Duration::try_from_secs_f64(timeout).unwrap_or_default() + OVERDUE;
+        let mut late = std::pin::pin!(tokio::time::sleep(late));
         let why = loop {
             tokio::select! {
                 biased;
                 ended = &mut follow => break Err(ended),
                 () = &mut unwanted => break Ok(Why::Cancelled),
+                () = &mut late => break Ok(Why::Late),
                 Some(told) = heard.recv() => {
                     if let Err(fault) = script.heard(told) {
                         break Ok(Why::Fault(fault));
@@ -211,15 +218,18 @@ struct Script<'a> {
     stdout: Watching<'a>,
     stderr: Output,
     frames: Frames,
+    /// There was something that is no message. What follows can't be told apart.
+    faulty: bool,
     tell: mpsc::UnboundedSender<Told>,
     waiting: &'a watch::Sender<Waiting>,
 }
 
 impl Sink for Script<'_> {
     fn chunk(&mut self, chunk: Chunk<'_>) {
-        let Self { stdout, stderr, frames, tell, waiting } = self;
+        let Self { stdout, stderr, frames, faulty, tell, waiting } = self;
         match chunk.stream {
             Pipe::Stdout => stdout.chunk(chunk),
+            Pipe::Stderr if *faulty => {}
             Pipe::Stderr => {
                 let pushed = frames.push(chunk.bytes, |found| match found {
                     Found::Message(message, len) => {
@@ -232,6 +242,7 @@ impl Sink for Script<'_> {
                     text @ Found::Text(_) => keep_text(stderr, text),
                 });
                 if let Err(fault) = pushed {
+                    *faulty = true;
                     let _ = tell.send(Err(fault));
                 }
             }

@@ -50,6 +50,8 @@ async fn who_calls_and_never_reads_is_stopped_by_the_clock() {
         "while True: server.send({'ready': 'again' * 100})",
         "while True: server.send({'call': {'id': 1, 'tool': 'read_file', 'arguments': {'path': '/etc/hostname', 'x': 'y' * 100000}}})",
         "while True: server.send({'call': {'id': 2, 'tool': 'terminal', 'arguments': {'command': 'seq 10000'}}})",
+        // Its end stands behind what nobody takes any more while this lasts.
+        "while True: server.send({'call': {'id': 3, 'tool': 'terminal', 'arguments': {'command': 'sleep 50'}}})",
     ] {
         let code = format!("{HARNESS}{flood}");
         let result = rig.done("execute_code", json!({"code": code, "timeout": 2})).await;

@@ -12,14 +12,14 @@ async fn what_a_script_calls_is_judged_by_itself() {
     let code = r#"
 from farshell_tools import terminal, write_file
 words = ["git", "push", "--force"]
-for result in (terminal(" ".join(words)), write_file("/etc/passwd", "x")):
+for result in (terminal(" ".join(words)), write_file("/".join(["", "etc", "passwd"]), "x")):
     print(result["error_kind"], result["status"])
 print(terminal("echo fine")["output"])
 "#;
     let result = rig.code(code).await;
     assert_eq!(
         fields(&result, ["output", "status"]),
-        [json!("denied blocked\ndenied blocked\nfine"), json!("success")],
+        [json!("denied blocked\npermission_denied blocked\nfine"), json!("success")],
         "{result}"
     );
     let lines = rig.keeper.audit(AuditQuery::default()).await.unwrap().lines;
@@ -32,7 +32,7 @@ print(terminal("echo fine")["output"])
     assert_eq!(own[0].command.as_deref(), Some(code));
     assert_eq!(own[1].outcome.as_ref().unwrap().exit_code, Some(0));
     let denied = lines.iter().filter(|line| line.decision.as_deref() == Some("deny")).count();
-    assert_eq!(denied, 2);
+    assert_eq!(denied, 1);
     assert!(lines.iter().any(|line| line.command.as_deref() == Some("git push --force")));
     rig.end().await;
 }
