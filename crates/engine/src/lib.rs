@@ -5,6 +5,7 @@
 //! | [`backend`] | the two traits behind which every kind of place stands, and what they promise |
 //! | [`client`] | the one client of the outpost: calls, streams, reconnection, resumption |
 //! | [`environment`] | a task's place with its outpost and its settings |
+//! | [`shared`] | a socket in a directory that a hostile container shares |
 //! | [`capture`] | output collected within bounds |
 //! | [`error`] | what can go wrong, for programs and for people |
 
@@ -13,6 +14,7 @@ pub mod capture;
 pub mod client;
 pub mod environment;
 pub mod error;
+pub mod shared;
 mod socket;
 
 pub use backend::{Backend, ByteStream, Capabilities, Identity, Place, Spec, TaskName};

@@ -17,7 +17,7 @@
 //! | `create.rs`, `extra.rs` | what a container is made of |
 //! | `layout.rs`, `install.rs`, `archive.rs` | files: names, private directories, the outpost |
 //! | `pull.rs`, `registry.rs` | images |
-//! | `place.rs`, `socket.rs`, `stream.rs` | a container and the stream to its outpost |
+//! | `place.rs`, `stream.rs` | a container and the stream to its outpost |
 //! | `survey.rs`, `describe.rs` | containers that are there, and what is said about them |
 //! | `kept.rs` | files that outlive them |
 //! | `check.rs` | what is wrong, and what to do |
@@ -40,7 +40,6 @@ mod layout;
 mod place;
 mod pull;
 mod registry;
-mod socket;
 mod stream;
 mod survey;
 mod tls;

@@ -10,13 +10,13 @@
 use crate::describe::{epitaph, reason};
 use crate::engine::{Container, Engine};
 use crate::error::{hint_for, is_status, is_unreachable, refusal};
-use crate::layout::{Layout, Way};
-use crate::socket::{dial, hostile, is_hostile};
+use crate::layout::{Layout, SOCKET, Way};
 use crate::stream::Output;
 use crate::survey;
 use bollard::models::ExecConfig;
 use bollard::query_parameters::{StartContainerOptions, StopContainerOptions};
 use farshell_engine::backend::{BoxFuture, ByteStream, Identity, Limit, Place};
+use farshell_engine::shared::{dial, is_hostile};
 use farshell_engine::{Error, Kind, Result};
 use farshell_protocol::frame::MARKER;
 use hyper_util::rt::TokioIo;
@@ -217,12 +217,13 @@ impl DockerPlace {
 
     /// One try at the socket. `None`: nobody answers.
     async fn knock(&self) -> Result<Option<UnixStream>> {
-        match dial(&self.layout.socket_dir()).await {
+        match dial(&self.layout.socket_dir(), SOCKET).await {
             Ok(stream) => {
                 let greeted = tokio::time::timeout(GREET, stream.readable()).await.is_ok();
                 Ok(greeted.then_some(stream))
             }
-            Err(error) if is_hostile(&error) => Err(hostile(&error)),
+            Err(error) if is_hostile(&error) => Err(Error::new(Kind::Unavailable, WHAT, error.to_string())
+                .with_hint("remove the environment: what is kept of its files stays")),
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Err(Error::io(WHAT, error)
                 .with_hint("something in the container changed the rights of the outpost's socket")),
             Err(_) => Ok(None),

@@ -1,19 +1,20 @@
-//! The socket in the shared directory, into which the container may put anything.
+//! The outpost's socket in a directory that a container shares with this machine, and into which it may put anything.
 
-use crate::layout::SOCKET;
-use farshell_engine::{Error, Kind};
 use rustix::fs::{FileType, Mode, OFlags};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use tokio::net::UnixStream;
 
-/// Connects to the socket in a directory in which the container may put anything: only a socket is taken, and no link
-/// is followed, since it could lead to a socket of this machine.
-pub(crate) async fn dial(dir: &Path) -> io::Result<UnixStream> {
+/// Connects to the socket of this name: only a socket is taken, and no link is followed, since it could lead to a socket
+/// of this machine.
+///
+/// # Errors
+/// Nobody listens there, or there is something else ([`is_hostile`]).
+pub async fn dial(dir: &Path, name: &str) -> io::Result<UnixStream> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let dir = rustix::fs::open(dir, flags | OFlags::DIRECTORY, Mode::empty())?;
-    let socket = rustix::fs::openat(&dir, SOCKET, flags, Mode::empty())?;
+    let socket = rustix::fs::openat(&dir, name, flags, Mode::empty())?;
     let kind = FileType::from_raw_mode(rustix::fs::fstat(&socket)?.st_mode);
     if kind != FileType::Socket {
         return Err(io::Error::other(Hostile(kind)));
@@ -39,11 +40,8 @@ impl std::fmt::Display for Hostile {
 
 impl std::error::Error for Hostile {}
 
-pub(crate) fn is_hostile(error: &io::Error) -> bool {
+/// Not that nobody listens: somebody in there wants us to connect to something else.
+#[must_use]
+pub fn is_hostile(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<Hostile>())
-}
-
-pub(crate) fn hostile(error: &io::Error) -> Error {
-    Error::new(Kind::Unavailable, "connecting to the container", error.to_string())
-        .with_hint("remove the environment: what is kept of its files stays")
 }
