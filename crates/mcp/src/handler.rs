@@ -25,7 +25,8 @@ const INSTRUCTIONS: &str = "\
 Farshell runs commands in one environment: this machine, a container or another host, as its user has configured. \
 Every result names the backend and the place. The directory and exported variables last from one terminal call to the next.
 Use read_file, write_file, patch and search_files for files, and terminal for everything else. Start what does not end by \
-itself with background=true, and look after it with process. Long output is cut in the middle: process (action log) has all of it.
+itself with background=true, and look after it with process. Many calls with a loop or a condition between them are one \
+script: execute_code. Long output is cut in the middle: process (action log) has all of it.
 A command may need a person's approval, and then takes longer. If it is denied, don't try it in other words: say what you need \
 and why.";
 

@@ -155,7 +155,7 @@ path = os.path.join(room, "it's.txt")
 write_file(path, "one\\ntwo\\n" * 1000)
 assert patch(path, "one\\ntwo", "1\\n2", replace_all=True)["success"]
 assert read_file(path, limit=2)["content"] == "1|1\\n2|2"
-assert search_files("^2$", path=room, limit=5)["matches"][0]["line"] == 2
+assert search_files("^2$", path=room, limit=1)["matches"][0]["line"] == 2
 counted = retry(lambda: terminal("wc -l < " + shell_quote(path)))
 assert counted["output"].strip() == "2000", counted
 assert len(open(path).read()) == 4000, "the same place"
@@ -169,7 +169,8 @@ print("x" * 200_000)
 
 async def scripts(tools):
     ran = await tools.call("execute_code", code=SCRIPT)
-    same((ran["status"], ran["exit_code"], ran["tool_calls_made"]), ("success", 0, 16))
+    assert ran["status"] == "success", ran
+    same((ran["exit_code"], ran["tool_calls_made"]), (0, 16))
     assert ran["output"].startswith("[1] True\nxxx"), ran["output"][:1000]
     assert ran["stdout_truncated"] and ran["stdout_bytes_total"] == 200_010, ran["warning"]
     log = await tools.call("process", action="log", session_id=ran["session_id"], byte_offset=100_000)

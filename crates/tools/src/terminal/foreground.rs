@@ -130,7 +130,10 @@ impl Seen<'_> {
         };
         let mut hints: Vec<_> = match self.cancelled {
             true => Vec::new(),
-            false => notes::foreground(self.outline, process.timed_out).into_iter().collect(),
+            false => notes::foreground(self.outline, process.timed_out)
+                .into_iter()
+                .chain(notes::pipeline(self.outline, exit_code))
+                .collect(),
         };
         if self.arguments.notify_on_complete || !self.arguments.watch_patterns.is_empty() {
             hints.push("notify_on_complete and watch_patterns are for background=true".to_owned());

@@ -127,6 +127,39 @@ pub(crate) fn server(outline: &Outline) -> Option<String> {
     Some(server.iter().take(3).filter(|word| !word.is_empty()).cloned().collect::<Vec<_>>().join(" "))
 }
 
+/// Programs whose failure somebody wants to know of: they build, test, install, fetch.
+#[rustfmt::skip]
+const MATTER: &[&str] = &[
+    "make", "gmake", "cmake", "ctest", "ninja", "meson", "bazel", "cargo", "rustc", "go", "gcc", "g++",
+    "clang", "clang++", "cc", "npm", "npx", "pnpm", "yarn", "bun", "node", "tsc", "eslint", "jest", "vitest",
+    "playwright", "python", "python3", "pytest", "tox", "nox", "mypy", "ruff", "pip", "pip3", "uv", "poetry",
+    "mvn", "gradle", "gradlew", "ruby", "rake", "bundle", "rspec", "php", "composer", "phpunit", "dotnet",
+    "swift", "docker", "podman", "kubectl", "helm", "terraform", "ansible-playbook", "apt", "apt-get", "dnf",
+    "yum", "apk", "brew", "curl", "wget", "ssh", "scp", "rsync",
+];
+/// Programs that only show what others print, or a part of it.
+#[rustfmt::skip]
+const SHOW: &[&str] = &[
+    "tail", "head", "tee", "cat", "grep", "egrep", "rg", "sed", "awk", "cut", "tr", "sort", "uniq", "wc",
+    "nl", "fold", "column", "less", "more", "jq", "ts",
+];
+
+/// The shell says how the last stage of a pipeline ended, and nothing of those before it.
+pub(crate) fn pipeline(outline: &Outline, code: i32) -> Option<String> {
+    let (shows, before) = outline.last.split_last()?;
+    let shows = shows.first().filter(|program| SHOW.contains(&program.as_str()))?;
+    let hidden = before.iter().find(|words| words.first().is_some_and(|p| MATTER.contains(&p.as_str())))?;
+    let known = |words: &Vec<String>| words.iter().any(|word| word == "pipefail");
+    if code != 0 || outline.commands.iter().any(known) {
+        return None;
+    }
+    let hidden = hidden.iter().take(2).filter(|word| !word.is_empty()).cloned().collect::<Vec<_>>().join(" ");
+    Some(format!(
+        "exit_code is that of `{shows}`: whether `{hidden}` failed does not show in it, unless pipefail is set. Long output is \
+         cut here anyway: leave `| {shows}` out, or begin with `set -o pipefail;`"
+    ))
+}
+
 /// Advice on a command that was run in the foreground. It was run all the same: what looks like a mistake may be none.
 pub(crate) fn foreground(outline: &Outline, timed_out: bool) -> Option<String> {
     if timed_out {
@@ -175,6 +208,33 @@ mod tests {
         );
         assert_eq!(note("make", 200), "");
         assert_eq!(note("grep x", 0), "");
+    }
+
+    #[test]
+    fn an_exit_code_that_hides_another_is_pointed_out() {
+        let hint = |command: &str, code| pipeline(&outline(command), code).unwrap_or_default();
+        for command in [
+            "cargo test 2>&1 | tail -20",
+            "cd x && /usr/bin/make | tee log",
+            "(pytest -q | grep FAILED | head)",
+        ] {
+            assert!(hint(command, 0).starts_with("exit_code is that of `"), "{command}");
+        }
+        assert!(hint("cargo test 2>&1 | tail -20", 0).contains("whether `cargo test` failed"));
+        for command in [
+            "cargo test",
+            "ls | head",
+            "git log | head",
+            "echo 'make | tail'",
+            "curl -s x | sh",
+            "make && ls | head",
+            "set -o pipefail; make | tail",
+            "make | tail &",
+            "make || true | cat",
+        ] {
+            assert_eq!(hint(command, 0), "", "{command}");
+        }
+        assert_eq!(hint("make | grep error", 1), "", "that is said already");
     }
 
     #[test]
