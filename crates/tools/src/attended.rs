@@ -52,7 +52,8 @@ impl<'a> Unattended<'a> {
         Self(Some(control), &tools.stays)
     }
 
-    pub(crate) fn is_over(mut self) {
+    /// It has ended, and nobody needs to be killed any more.
+    pub(crate) fn over(mut self) {
         self.0 = None;
     }
 }

@@ -96,8 +96,8 @@ impl Frames {
     }
 
     /// What is left at the end is text.
-    pub(super) fn finish(&mut self, mut found: impl FnMut(Found<'_>)) {
-        say(&std::mem::take(&mut self.held), &mut found);
+    pub(super) fn finish(&mut self, text: impl FnOnce(&[u8])) {
+        text(&std::mem::take(&mut self.held));
     }
 
     /// How many bytes at the end may be the beginning of a mark.
@@ -154,7 +154,7 @@ mod tests {
         for part in stream.chunks(part) {
             frames.push(part, &mut found)?;
         }
-        frames.finish(&mut found);
+        frames.finish(|rest| text.extend_from_slice(rest));
         Ok((text, messages))
     }
 

@@ -98,10 +98,10 @@ pub(super) async fn run(tools: &Tools, arguments: &Arguments, call: &Call<'_>) -
             }
         }
     };
-    unattended.is_over();
+    unattended.over();
     let Running { made, mut said, .. } = script;
     let Script { stdout, mut stderr, mut frames, .. } = sink;
-    frames.finish(|found| keep_text(&mut stderr, found));
+    frames.finish(|rest| stderr.push(rest));
     while let Ok(Ok(message)) = heard.try_recv().map(|told| told.map(|(message, _)| message)) {
         said.note(message);
     }
@@ -239,7 +239,7 @@ impl Sink for Script<'_> {
                         });
                         let _ = tell.send(Ok((message, len)));
                     }
-                    text @ Found::Text(_) => keep_text(stderr, text),
+                    Found::Text(text) => stderr.push(text),
                 });
                 if let Err(fault) = pushed {
                     *faulty = true;
@@ -255,12 +255,6 @@ impl Sink for Script<'_> {
         full.then(|| -> BoxFuture<'_, ()> {
             Box::pin(async move { drop(waiting.wait_for(Waiting::has_room).await) })
         })
-    }
-}
-
-fn keep_text(stderr: &mut Output, found: Found<'_>) {
-    if let Found::Text(bytes) = found {
-        stderr.push(bytes);
     }
 }
 

@@ -51,7 +51,7 @@ pub(super) async fn run(tools: &Tools, arguments: &Arguments, target: Target, ca
             }
         }
     };
-    unattended.is_over();
+    unattended.over();
     let seen = Seen { arguments, outline: &outline, redactor: &redactor, output: &sink.output, cancelled };
     match ended {
         Ok(StreamEnd::Ended(process)) => answer(&seen.result(&process)),
