@@ -3,6 +3,9 @@
 use crate::daemon::{Daemon, Door, MESSAGES, Refusal, private_dir};
 use crate::spawn::own_environment;
 use crate::sys::{self, Spawn, Stdio};
+use farshell_protocol::text::{Decoder, Encoder, GRANT, Side, empty_lines};
+use rustix::event::{PollFd, PollFlags};
+use rustix::termios::OptionalActions;
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -12,6 +15,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long a daemon may take to answer, or an ending one to make room.
@@ -125,32 +129,134 @@ fn say(text: &str, code: i32) -> i32 {
     code
 }
 
+/// How a bridge speaks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Speech {
+    /// In lines of plain text.
+    pub(crate) text: bool,
+    /// The engine is never silent for longer than this: if it is, nobody is there any more.
+    pub(crate) quiet: Option<Duration>,
+    /// Bytes that may be under way to the engine, which says with empty lines how many have arrived.
+    pub(crate) window: Option<u64>,
+}
+
+/// How many bytes may be sent to the engine now.
+struct Pace {
+    window: u64,
+    left: Mutex<u64>,
+    more: Condvar,
+}
+
+impl Pace {
+    fn new(window: u64) -> Self {
+        Self { window, left: Mutex::new(window), more: Condvar::new() }
+    }
+
+    /// The engine has received so many more. A window is the most that is ever allowed.
+    fn grant(&self, bytes: u64) {
+        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        *left = left.saturating_add(bytes).min(self.window);
+        self.more.notify_one();
+    }
+
+    /// Waits until something may be sent, and says how much.
+    fn allowed(&self) -> u64 {
+        let left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        *self.more.wait_while(left, |left| *left == 0).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn spend(&self, bytes: usize) {
+        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        *left = left.saturating_sub(bytes as u64);
+    }
+}
+
+/// A daemon's stream, read no faster than the engine takes it.
+struct Paced<'a> {
+    stream: &'a UnixStream,
+    pace: Option<&'a Pace>,
+}
+
+impl Read for Paced<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let Some(pace) = self.pace else { return self.stream.read(buf) };
+        let most = usize::try_from(pace.allowed()).unwrap_or(usize::MAX).min(buf.len());
+        let n = self.stream.read(&mut buf[..most])?;
+        pace.spend(n);
+        Ok(n)
+    }
+}
+
+/// Standard input, which ends when nothing has come for too long.
+struct Attentive {
+    quiet: Option<Duration>,
+}
+
+impl Read for Attentive {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let stdin = rustix::stdio::stdin();
+        if let Some(quiet) = self.quiet {
+            let limit = rustix::event::Timespec::try_from(quiet).ok();
+            let mut wait = [PollFd::new(&stdin, PollFlags::IN)];
+            if rustix::event::poll(&mut wait, limit.as_ref())? == 0 {
+                return Ok(0);
+            }
+        }
+        Ok(rustix::io::read(stdin, buf)?)
+    }
+}
+
+/// A terminal in between must pass on what it gets, and not answer itself.
+fn make_raw() -> io::Result<()> {
+    let stdin = rustix::stdio::stdin();
+    if rustix::termios::isatty(stdin) {
+        let mut settings = rustix::termios::tcgetattr(stdin)?;
+        settings.make_raw();
+        rustix::termios::tcsetattr(stdin, OptionalActions::Now, &settings)?;
+    }
+    Ok(())
+}
+
 /// Connects standard input and output to the daemon, until either side ends. With `lease`, one is started if there is
 /// none; without, there will be one.
-pub(crate) fn bridge(dir: &Path, door: &Door, lease: Option<Duration>, text: bool) -> io::Result<()> {
+pub(crate) fn bridge(dir: &Path, door: &Door, lease: Option<Duration>, speech: Speech) -> io::Result<()> {
+    let Speech { text, quiet, window } = speech;
+    if text {
+        make_raw()?;
+    }
     if let Some(lease) = lease {
         start(dir, lease)?;
     }
     let stream = join(dir, door)?;
     let upstream = stream.try_clone()?;
+    let pace = window.map(|window| Arc::new(Pace::new(window)));
+    let grants = pace.clone();
     std::thread::Builder::new().spawn(move || {
         let mut to = &upstream;
-        let mut decode =
-            text.then(|| farshell_protocol::text::Decoder::new(farshell_protocol::text::Side::Outpost));
-        let _ = copy(&mut io::stdin().lock(), &mut to, |bytes, out| match &mut decode {
-            Some(decoder) => {
-                decoder.push(out, bytes).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
+        let mut decode = text.then(|| Decoder::new(Side::Outpost));
+        let mut last = 0;
+        let _ = copy(&mut Attentive { quiet }, &mut to, |bytes, out| {
+            if let Some(pace) = &grants {
+                pace.grant(GRANT.saturating_mul(empty_lines(&mut last, bytes)));
             }
-            None => {
-                out.extend_from_slice(bytes);
-                Ok(())
+            match &mut decode {
+                Some(decoder) => {
+                    decoder.push(out, bytes).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
+                }
+                None => {
+                    out.extend_from_slice(bytes);
+                    Ok(())
+                }
             }
         });
-        let _ = upstream.shutdown(Shutdown::Write);
+        let _ = upstream.shutdown(if window.is_some() { Shutdown::Both } else { Shutdown::Write });
+        if let Some(pace) = &grants {
+            // Whoever waits sees the end.
+            pace.grant(u64::MAX);
+        }
     })?;
-    let mut from = &stream;
-    let mut encode =
-        text.then(|| farshell_protocol::text::Encoder::new(farshell_protocol::text::Side::Outpost));
+    let mut from = Paced { stream: &stream, pace: pace.as_deref() };
+    let mut encode = text.then(|| Encoder::new(Side::Outpost));
     // Not the library's own standard output: that writes what is before the last line's end apart from the rest.
     let mut to = File::from(rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3)?);
     copy(&mut from, &mut to, |bytes, out| {

@@ -29,13 +29,14 @@ mod waiting;
 mod words;
 mod worker;
 
+use connect::Speech;
 use daemon::Door;
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-const USAGE: &str = "usage: farshell-outpost start|connect --dir DIR [--lease SECONDS] [--text]
+const USAGE: &str = "usage: farshell-outpost start|connect --dir DIR [--lease SECONDS] [--text] [--quiet SECONDS] [--window BYTES]
        farshell-outpost daemon --dir DIR [--socket PATH] [--lease SECONDS]
        farshell-outpost join --dir DIR [--socket PATH] [--text]
        farshell-outpost open|clear DIR…
@@ -51,11 +52,11 @@ fn main() {
         }
         Some(Command::Daemon { dir, lease, door }) => connect::daemon(&dir, lease, door),
         Some(Command::Start { dir, lease }) => finish(connect::start(&dir, lease)),
-        Some(Command::Connect { dir, lease, text }) => {
-            finish(connect::bridge(&dir, &Door::Own, Some(lease), text))
+        Some(Command::Connect { dir, lease, speech }) => {
+            finish(connect::bridge(&dir, &Door::Own, Some(lease), speech))
         }
         Some(Command::Tend { what, dirs }) => finish(dirs.iter().try_for_each(|dir| what(dir))),
-        Some(Command::Join { dir, door, text }) => finish(connect::bridge(&dir, &door, None, text)),
+        Some(Command::Join { dir, door, speech }) => finish(connect::bridge(&dir, &door, None, speech)),
         None => {
             let _ = std::io::stderr().write_all(USAGE.as_bytes());
             2
@@ -78,8 +79,8 @@ enum Command {
     Version,
     Daemon { dir: PathBuf, lease: Duration, door: Door },
     Start { dir: PathBuf, lease: Duration },
-    Connect { dir: PathBuf, lease: Duration, text: bool },
-    Join { dir: PathBuf, door: Door, text: bool },
+    Connect { dir: PathBuf, lease: Duration, speech: Speech },
+    Join { dir: PathBuf, door: Door, speech: Speech },
     Tend { what: fn(&Path) -> std::io::Result<()>, dirs: Vec<PathBuf> },
 }
 
@@ -93,12 +94,17 @@ fn parse(mut args: impl Iterator<Item = OsString>) -> Option<Command> {
         "clear" => return Some(Command::Tend { what: tend::clear, dirs: args.map(Into::into).collect() }),
         _ => {}
     }
-    let (mut dir, mut lease, mut text, mut door) = (None, Duration::from_secs(300), false, Door::Own);
+    let (mut dir, mut lease, mut door) = (None, Duration::from_secs(300), Door::Own);
+    let mut speech = Speech::default();
     while let Some(arg) = args.next() {
         match arg.to_str()? {
             "--dir" => dir = Some(PathBuf::from(args.next()?)),
             "--lease" => lease = Duration::from_secs(args.next()?.to_str()?.parse().ok()?),
-            "--text" => text = true,
+            "--text" => speech.text = true,
+            "--window" => {
+                speech.window = Some(args.next()?.to_str()?.parse().ok().filter(|bytes| *bytes > 0)?);
+            }
+            "--quiet" => speech.quiet = Some(Duration::from_secs(args.next()?.to_str()?.parse().ok()?)),
             "--socket" => door = Door::Shared(std::path::absolute(args.next()?).ok()?),
             _ => return None,
         }
@@ -106,10 +112,10 @@ fn parse(mut args: impl Iterator<Item = OsString>) -> Option<Command> {
     let dir = std::path::absolute(dir?).ok()?;
     match verb.to_str()? {
         "daemon" => Some(Command::Daemon { dir, lease, door }),
-        "join" => Some(Command::Join { dir, door, text }),
+        "join" => Some(Command::Join { dir, door, speech }),
         // These start a daemon of their own, which listens in its directory.
         "start" if door == Door::Own => Some(Command::Start { dir, lease }),
-        "connect" if door == Door::Own => Some(Command::Connect { dir, lease, text }),
+        "connect" if door == Door::Own => Some(Command::Connect { dir, lease, speech }),
         _ => None,
     }
 }

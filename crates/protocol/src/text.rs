@@ -18,6 +18,10 @@
 //! 3. From then on each line must be whole, undamaged and the next one. Lines of one's own direction are an
 //!    echo and are skipped; anything else ends the stream with a [`TextError`].
 //!
+//! An empty line means nothing to a decoder. An engine sends one to say that it is there, and one for each [`GRANT`] bytes
+//! that it has received, for outposts that are told to keep no more than so much under way (see [`empty_lines`]): what
+//! carries a terminal's output may drop whoever reads it too slowly.
+//!
 //! The checksum finds accidents; it is no protection against somebody who wants to forge a line.
 
 use crate::excerpt;
@@ -26,6 +30,8 @@ use crate::excerpt;
 pub const PAYLOAD: usize = 3000;
 /// Longest line, without its end.
 pub const MAX_LINE: usize = PREFIX + PAYLOAD / 3 * 4 + HEX;
+/// Stream bytes that one empty line of an engine stands for.
+pub const GRANT: u64 = 64 << 10;
 /// Bytes that may come before the peer's first line. A generous login banner fits many times.
 pub const MAX_NOISE: usize = 64 << 10;
 
@@ -92,6 +98,16 @@ impl std::fmt::Display for TextError {
 }
 
 impl std::error::Error for TextError {}
+
+/// How many empty lines there are in a piece of a stream. `last` is the byte before it, and then its last.
+pub fn empty_lines(last: &mut u8, piece: &[u8]) -> u64 {
+    let mut count = 0;
+    for &byte in piece {
+        count += u64::from(byte == b'\n' && *last == b'\n');
+        *last = byte;
+    }
+    count
+}
 
 /// Turns bytes into lines.
 #[derive(Debug)]
@@ -376,6 +392,16 @@ fn base64_decode(out: &mut Vec<u8>, text: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn empty_lines_are_counted_however_they_are_cut() {
+        let text = b"\n#Fe00\n\n\n#Fe01\n\nx";
+        for cut in 0..=text.len() {
+            let mut last = 0;
+            let (head, tail) = text.split_at(cut);
+            assert_eq!(empty_lines(&mut last, head) + empty_lines(&mut last, tail), 3, "{cut}");
+        }
+    }
 
     #[test]
     fn checksum_and_digits_are_the_usual_ones() {
