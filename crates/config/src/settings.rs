@@ -267,6 +267,14 @@ pub struct ModalSettings {
 pub struct DaytonaSettings {
     /// Image.
     pub image: String,
+    /// Region.
+    pub target: Option<String>,
+    /// Minutes without activity after which Daytona stops a sandbox; 0 means never.
+    pub auto_stop_minutes: u32,
+    /// Minutes after which Daytona archives a stopped sandbox; 0 means as late as it can.
+    pub auto_archive_minutes: u32,
+    /// Minutes after which Daytona deletes a stopped sandbox; 0 means never.
+    pub auto_delete_minutes: u32,
     /// Limits.
     pub container: ContainerSettings,
 }
@@ -362,6 +370,10 @@ impl Settings {
             }),
             BackendKind::Daytona => Backend::Daytona(DaytonaSettings {
                 image: values.text("daytona_image").unwrap_or_default(),
+                target: values.text("daytona_target"),
+                auto_stop_minutes: values.minutes("daytona_auto_stop_minutes"),
+                auto_archive_minutes: values.minutes("daytona_auto_archive_minutes"),
+                auto_delete_minutes: values.minutes("daytona_auto_delete_minutes"),
                 container,
             }),
         };
@@ -446,6 +458,10 @@ impl Values {
     /// A count of which zero means no limit.
     fn limit(&self, key: &str) -> Option<u64> {
         u64::try_from(self.integer(key)).ok().filter(|value| *value > 0)
+    }
+
+    fn minutes(&self, key: &str) -> u32 {
+        u32::try_from(self.integer(key)).unwrap_or_default()
     }
 
     fn number(&self, key: &str) -> f64 {

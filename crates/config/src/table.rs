@@ -122,6 +122,7 @@ const CONTAINERS: &[BackendKind] = &[Docker, Singularity, Modal, Daytona];
 const NOT_LOCAL: &[BackendKind] = &[Docker, Ssh, Singularity, Modal, Daytona];
 
 const SECONDS: Type = Type::Integer { min: 1, max: NO_LIMIT, unit: "seconds" };
+const MINUTES: Type = Type::Integer { min: 0, max: 43_200, unit: "minutes" };
 const MEGABYTES: Type = Type::Integer { min: 0, max: NO_LIMIT, unit: "megabytes" };
 
 const fn choice(words: Words) -> Type {
@@ -235,6 +236,10 @@ pub const SETTINGS: &[Setting] = &[
     row("managed_modal_cancel_read_timeout_seconds", "TERMINAL_MANAGED_MODAL_CANCEL_READ_TIMEOUT_SECONDS", Type::Number { min: 0.1, max: 3600.0, unit: "seconds" }, Text("5"), MODAL, "managed mode: wait for an answer to a cancel"),
 
     row("daytona_image", "TERMINAL_DAYTONA_IMAGE", Type::Word, Text(DEFAULT_IMAGE), DAYTONA, "image of the sandbox"),
+    row("daytona_target", "DAYTONA_TARGET", Type::Word, Unset, DAYTONA, "region of the sandbox, such as `us` or `eu`; without it the organisation's own"),
+    row("daytona_auto_stop_minutes", "TERMINAL_DAYTONA_AUTO_STOP_MINUTES", MINUTES, Text("15"), DAYTONA, "Daytona stops a sandbox that nobody has reached for this long, also when Farshell is gone; 0 means never"),
+    row("daytona_auto_archive_minutes", "TERMINAL_DAYTONA_AUTO_ARCHIVE_MINUTES", MINUTES, Text("10080"), DAYTONA, "Daytona archives a stopped sandbox after this long; 0 means as late as it can"),
+    row("daytona_auto_delete_minutes", "TERMINAL_DAYTONA_AUTO_DELETE_MINUTES", MINUTES, Text("0"), DAYTONA, "Daytona deletes a stopped sandbox, with its files, after this long; 0 means never"),
 
     top("approvals.mode", choice(ApprovalMode::WORDS), Text("smart"), "when a person is asked: about every command, about risky ones, never; `unattended` denies what would be asked"),
     top("approvals.timeout", SECONDS, Text("60"), "how long an answer is waited for; none is a no"),

@@ -209,11 +209,12 @@ impl Resolver {
     /// # Errors
     /// As [`Resolver::resolve`].
     pub(crate) fn backend_of(&self, name: &str, spec: &BTreeMap<String, String>) -> Result<Arc<dyn Backend>> {
+        let elsewhere = [spec::ENGINE, spec::DAYTONA].concat();
         let own = self.world.environment.iter().filter_map(|(name, value)| {
-            let name = name.to_str().filter(|name| !spec::ENGINE.contains(name))?;
+            let name = name.to_str().filter(|name| !elsewhere.contains(name))?;
             Some((name.to_owned(), Text(value.as_bytes().to_vec())))
         });
-        let engine = spec::ENGINE
+        let engine = elsewhere
             .iter()
             .filter_map(|name| Some(((*name).to_owned(), Text::from(spec.get(*name)?.as_str()))));
         let caller = Caller { cwd: None, env: Some(own.chain(engine).collect()) };

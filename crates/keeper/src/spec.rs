@@ -24,6 +24,9 @@ pub(crate) const ENGINE: &[&str] = &[
     "DOCKER_CERT_PATH",
 ];
 
+/// Variables that say where Daytona is, and for whom.
+pub(crate) const DAYTONA: &[&str] = &["DAYTONA_API_URL", "DAYTONA_SERVER_URL", "DAYTONA_ORGANIZATION_ID"];
+
 /// The settings of which a place is made, by their names. Secrets are there as hashes.
 pub(crate) fn settings(settings: &Settings, asker: &Asker<'_>) -> BTreeMap<String, String> {
     let mut spec = Spec::default();
@@ -80,7 +83,11 @@ pub(crate) fn settings(settings: &Settings, asker: &Asker<'_>) -> BTreeMap<Strin
         }
         Backend::Daytona(daytona) => {
             spec.add("daytona_image", &daytona.image);
+            spec.some("daytona_target", daytona.target.as_ref());
             spec.container(&daytona.container);
+            for name in DAYTONA {
+                spec.some(name, asker.environment.get(*name).filter(|value| !value.is_empty()));
+            }
         }
     }
     if !settings.credential_files.is_empty() {
