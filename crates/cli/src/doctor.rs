@@ -94,7 +94,7 @@ fn server_finding(server: &Value) -> Finding {
 async fn examine(kind: BackendKind, config: &Config) -> Vec<Finding> {
     match kind {
         BackendKind::Local => registry::local(config.home().root()).check().await,
-        BackendKind::Docker => docker().await,
+        BackendKind::Docker | BackendKind::Daytona => of_settings(kind).await,
         other => {
             let mut findings = vec![Finding::problem(
                 "not part of this build yet",
@@ -109,12 +109,12 @@ async fn examine(kind: BackendKind, config: &Config) -> Vec<Finding> {
     }
 }
 
-/// The engine that a command from here would use, with the settings that would count for it.
-async fn docker() -> Vec<Finding> {
+/// The backend that a command from here would use, with the settings that would count for it.
+async fn of_settings(kind: BackendKind) -> Vec<Finding> {
     let opened = || -> Result<Arc<dyn Backend>, Error> {
-        let context = load::context(Some("docker"))?;
+        let context = load::context(Some(kind.as_str()))?;
         let environment = context.environment;
-        let config = load::config(Some("docker"))?;
+        let config = load::config(Some(kind.as_str()))?;
         let settings = load::settings(&config)?;
         let here = std::env::current_dir().ok();
         let asker =
@@ -133,17 +133,12 @@ async fn docker() -> Vec<Finding> {
 /// What a backend will need, as far as a look at this machine can tell.
 fn surroundings(kind: BackendKind, config: &Config) -> Vec<Finding> {
     match kind {
-        BackendKind::Local | BackendKind::Docker | BackendKind::Ssh => Vec::new(),
+        BackendKind::Local | BackendKind::Docker | BackendKind::Ssh | BackendKind::Daytona => Vec::new(),
         BackendKind::Singularity => vec![program(&["apptainer", "singularity"], "install Apptainer")],
         BackendKind::Modal => vec![credentials(
             config,
             &["MODAL_TOKEN_ID", "MODAL_TOKEN_SECRET"],
             "create a token at modal.com and store both parts with `farshell config set NAME -`",
-        )],
-        BackendKind::Daytona => vec![credentials(
-            config,
-            &["DAYTONA_API_KEY"],
-            "create a key at app.daytona.io and store it with `farshell config set DAYTONA_API_KEY -`",
         )],
     }
 }

@@ -1,15 +1,18 @@
 //! The backends of this build. A new one is a line in [`AVAILABLE`] and an arm in [`Registry::open`].
 
-use farshell_config::{BackendKind, Config, Context, Settings, settings};
+use farshell_config::{BackendKind, Config, Context, HermesHome, Settings, settings};
+use farshell_daytona::Daytona;
 use farshell_docker::Docker;
 use farshell_engine::{Backend, Error, Kind};
 use farshell_keeper::{Asker, Backends};
 use farshell_ssh::Ssh;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
 /// The backends that this build can serve.
-pub(crate) const AVAILABLE: &[BackendKind] = &[BackendKind::Local, BackendKind::Docker, BackendKind::Ssh];
+pub(crate) const AVAILABLE: &[BackendKind] =
+    &[BackendKind::Local, BackendKind::Docker, BackendKind::Ssh, BackendKind::Daytona];
 
 /// What the server opens backends with.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +38,12 @@ impl Backends for Registry {
                 credential_root: asker.home.to_owned(),
                 credential_files: settings.credential_files.clone(),
             }))),
+            settings::Backend::Daytona(daytona) => Ok(Arc::new(Daytona::new(farshell_daytona::Config {
+                home: asker.home.join("farshell"),
+                settings: daytona.clone(),
+                environment: asker.environment.clone(),
+                files: secrets(asker, &["DAYTONA_API_KEY", "DAYTONA_JWT_TOKEN", "DAYTONA_ORGANIZATION_ID"])?,
+            }))),
             other => Err(not_in_this_build(other.kind())),
         }
     }
@@ -47,6 +56,7 @@ impl Backends for Registry {
         let mut all: Vec<Arc<dyn Backend>> = vec![Arc::new(local(home))];
         all.extend(docker_of_server(home).map(|(backend, _)| backend));
         all.extend(ssh_of_server(home));
+        all.extend(daytona_of_server(home));
         all
     }
 
@@ -83,11 +93,36 @@ fn ssh_of_server(home: &Path) -> Option<Arc<dyn Backend>> {
     if !home.join("farshell/owner").is_file() {
         return None;
     }
-    let context = Context::from_process().ok()?.with_override("backend", "ssh");
+    of_server(home, "ssh")
+}
+
+/// The Daytona account that the server itself knows of. One that this home has never used is not asked anything.
+/// Nothing is removed from it unasked: a sandbox holds files.
+fn daytona_of_server(home: &Path) -> Option<Arc<dyn Backend>> {
+    if !Daytona::was_used(&home.join("farshell")) {
+        return None;
+    }
+    of_server(home, "daytona")
+}
+
+/// A backend with the settings that the server itself has.
+fn of_server(home: &Path, backend: &str) -> Option<Arc<dyn Backend>> {
+    let context = Context::from_process().ok()?.with_override("backend", backend);
     let environment = context.environment.clone();
     let settings = Config::load(context).ok()?.resolve().ok()?.settings;
     let asker = Asker { home, environment: &environment, start_dir: None };
     Registry.open(&settings, &asker).ok()
+}
+
+/// Variables from `.env` that only a backend is to know.
+fn secrets(asker: &Asker<'_>, names: &[&str]) -> Result<BTreeMap<String, String>, Error> {
+    let home = HermesHome::new(asker.home.to_owned(), None);
+    let context = Context { home, environment: BTreeMap::new(), overrides: Vec::new() };
+    let config = Config::load(context).map_err(|error| {
+        Error::new(Kind::Invalid, "reading the settings", error.to_string()).with_hint(error.hint())
+    })?;
+    let found = names.iter().filter_map(|name| Some(((*name).to_owned(), config.variable(name)?)));
+    Ok(found.collect())
 }
 
 /// Why a backend that has a name can't be had.

@@ -1,5 +1,6 @@
 //! The backends under test.
 
+mod daytona;
 mod docker;
 mod local;
 mod ssh;
@@ -20,6 +21,7 @@ pub fn subjects() -> &'static [&'static dyn Subject] {
         &ssh::STOCK,
         &ssh::BY_SESSION,
         &ssh::BEHIND,
+        &daytona::Emulated,
     ]
 }
 
@@ -66,6 +68,11 @@ pub trait Subject: Send + Sync + std::fmt::Debug {
     /// Outposts have a socket on this machine.
     fn has_socket(&self) -> bool {
         false
+    }
+
+    /// How long an outpost may take to notice that somebody who was connected is dead.
+    fn notices(&self) -> std::time::Duration {
+        std::time::Duration::ZERO
     }
 
     /// The outpost's socket on this machine, where there is one.

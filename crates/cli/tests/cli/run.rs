@@ -323,11 +323,11 @@ fn start_files_are_sourced_unless_others_are_named() {
 #[test]
 fn another_backend_is_refused_and_never_replaced() {
     let world = World::new();
-    for backend in ["singularity", "modal", "daytona"] {
+    for backend in ["singularity", "modal"] {
         let refused = said(
             "",
             &format!(
-                "farshell: choosing the backend: backend {backend} is not part of this build yet; available: local, docker, ssh\n\
+                "farshell: choosing the backend: backend {backend} is not part of this build yet; available: local, docker, ssh, daytona\n\
                  hint: nothing was run, here or elsewhere; choose an available backend with --backend or \
                  `farshell config set backend NAME`\n"
             ),
@@ -343,6 +343,13 @@ fn another_backend_is_refused_and_never_replaced() {
     assert_eq!((refused.stdout.as_str(), refused.code), ("", 125));
     assert!(
         refused.stderr.contains("Docker is not running") && refused.stderr.contains("hint:"),
+        "{refused:?}"
+    );
+    let refused = world.call(&["run", "--backend", "daytona", "touch ran"]);
+    assert_eq!((refused.stdout.as_str(), refused.code), ("", 125));
+    assert!(
+        refused.stderr.contains("DAYTONA_API_KEY is not set")
+            && refused.stderr.contains("farshell config set DAYTONA_API_KEY -"),
         "{refused:?}"
     );
     assert!(!world.work().join("ran").exists());

@@ -92,7 +92,7 @@ async fn hermes_11_a_killed_client_leaves_nothing_for_ever(env: &Env) -> Done {
     client.kill()?;
     client.wait()?;
     env.outpost().disconnect();
-    tokio::time::sleep(LATER + Duration::from_secs(2)).await;
+    tokio::time::sleep(LATER + Duration::from_secs(2) + env.subject.notices()).await;
     check!(instance(env).await? != before, "it is still there");
     Ok(())
 }

@@ -1,0 +1,136 @@
+//! [`Backend`] by Daytona.
+
+use crate::client::{Client, Sandbox, State};
+use crate::config::Config;
+use crate::ensure::{ensure, remove};
+use crate::error::{explain, first_contact};
+use crate::labels::{self, Whose};
+use crate::place::DaytonaPlace;
+use crate::{check, owner, survey};
+use farshell_engine::backend::{
+    Backend, BoxFuture, Capabilities, Finding, Found, Place, Progress, Spec, Support,
+};
+use farshell_engine::{Error, Kind, Result};
+use std::sync::{Arc, OnceLock};
+
+/// Where a home notes that it has used Daytona.
+const USED: &str = "run/daytona";
+
+/// Sandboxes of one Daytona account.
+#[derive(Clone, Debug)]
+pub struct Daytona {
+    config: Arc<Config>,
+    client: Arc<OnceLock<Client>>,
+}
+
+impl Daytona {
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        Self { config: Arc::new(config), client: Arc::default() }
+    }
+
+    /// Whether this home has ever used Daytona: one that has not is not asked about.
+    #[must_use]
+    pub fn was_used(home: &std::path::Path) -> bool {
+        home.join(USED).is_dir()
+    }
+
+    pub(crate) fn client(&self) -> Result<Client> {
+        if let Some(client) = self.client.get() {
+            return Ok(client.clone());
+        }
+        let client = self.config.client()?;
+        Ok(self.client.get_or_init(|| client).clone())
+    }
+
+    fn place(&self, client: Client, sandbox: &Sandbox, spec: &Spec) -> Box<dyn Place> {
+        let config = &self.config;
+        let persistent = config.settings.container.persistent;
+        Box::new(DaytonaPlace::new(
+            client,
+            sandbox,
+            &config.settings.image,
+            spec.lease,
+            persistent,
+            config.disk_note(),
+        ))
+    }
+
+    async fn make(&self, spec: &Spec, progress: &dyn Progress) -> Result<Box<dyn Place>> {
+        let client = self.client()?;
+        let owner = owner::of(&self.config.home)?;
+        let used = self.config.home.join(USED);
+        std::fs::create_dir_all(&used).map_err(|e| Error::io(format!("making {}", used.display()), e))?;
+        let sandbox = ensure(&client, &self.config, spec, &owner, progress).await.map_err(first_contact)?;
+        Ok(self.place(client, &sandbox, spec))
+    }
+
+    async fn seek(&self, spec: &Spec) -> Result<Option<Box<dyn Place>>> {
+        let client = self.client()?;
+        let owner = owner::of(&self.config.home)?;
+        let found =
+            client.get(&labels::name(&spec.task)).await.map_err(|e| explain("looking for the sandbox", e))?;
+        let ours = |sandbox: &Sandbox| {
+            labels::whose(sandbox, &spec.task, &owner) == Whose::Ours
+                && !matches!(sandbox.state, State::Destroying | State::Destroyed)
+        };
+        Ok(found.filter(ours).map(|sandbox| self.place(client, &sandbox, spec)))
+    }
+}
+
+impl Backend for Daytona {
+    fn name(&self) -> &'static str {
+        "daytona"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            limits_cpu: Support::Enforced,
+            limits_memory: Support::Enforced,
+            limits_disk: Support::Enforced,
+            limits_processes: Support::NotEnforced,
+            isolates: true,
+            persists_files: true,
+            suspends: true,
+        }
+    }
+
+    fn provision<'a>(
+        &'a self,
+        spec: &'a Spec,
+        progress: &'a dyn Progress,
+    ) -> BoxFuture<'a, Result<Box<dyn Place>>> {
+        Box::pin(self.make(spec, progress))
+    }
+
+    fn find<'a>(&'a self, spec: &'a Spec) -> BoxFuture<'a, Result<Option<Box<dyn Place>>>> {
+        Box::pin(async move { self.seek(spec).await.map_err(first_contact) })
+    }
+
+    fn survey(&self) -> BoxFuture<'_, Result<Vec<Found>>> {
+        Box::pin(async move {
+            let owner = owner::of(&self.config.home)?;
+            survey::all(&self.client()?, &owner).await.map_err(first_contact)
+        })
+    }
+
+    fn remove_found<'a>(&'a self, found: &'a Found) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let client = self.client()?;
+            let owner = owner::of(&self.config.home)?;
+            let what = || format!("removing {}", found.name);
+            // Looked at again: an id that was made up must not cost anybody a sandbox.
+            match client.get(&found.id).await.map_err(|e| first_contact(explain(what(), e)))? {
+                None => Ok(()),
+                Some(sandbox) if sandbox.labels.get(labels::OWNER) == Some(&owner) => {
+                    remove(&client, &sandbox.id).await.map_err(first_contact)
+                }
+                Some(_) => Err(Error::new(Kind::NotFound, what(), "the sandbox is not of this home")),
+            }
+        })
+    }
+
+    fn check(&self) -> BoxFuture<'_, Vec<Finding>> {
+        Box::pin(async move { check::findings(self.client(), &self.config).await })
+    }
+}

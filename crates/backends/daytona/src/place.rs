@@ -1,0 +1,204 @@
+//! [`Place`] in a sandbox.
+//!
+//! # From a sandbox to a stream
+//! 1. By what is known: its toolbox, and where the outpost is. Daytona's API is not asked.
+//! 2. If that fails, the sandbox is looked at, by its id: one that was stopped is started, one that is gone is an error, and
+//!    the outpost is put into it if it is not there.
+
+use crate::client::{Client, Sandbox, State, Toolbox};
+use crate::ensure::{self, Settled, settle};
+use crate::error::explain;
+use crate::install::{Installed, install};
+use crate::terminal::{self, Opened};
+use farshell_engine::backend::{BoxFuture, ByteStream, Identity, Limit, Place, Support};
+use farshell_engine::{Error, Kind, Result};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::time::Instant;
+
+const WHAT: &str = "connecting to the sandbox";
+/// How long a sandbox that was reached before is tried again while it can't be. The engine tries several times.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// One sandbox.
+#[derive(Debug)]
+pub(crate) struct DaytonaPlace {
+    client: Client,
+    id: String,
+    name: String,
+    image: String,
+    lease: Duration,
+    /// It is kept when it is put away.
+    persistent: bool,
+    /// It was found put away.
+    asleep: bool,
+    limits: Vec<Limit>,
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    way: Option<(Toolbox, Installed)>,
+    /// Somebody was connected.
+    connected: bool,
+    epitaph: Option<String>,
+}
+
+impl DaytonaPlace {
+    pub(crate) fn new(
+        client: Client,
+        sandbox: &Sandbox,
+        image: &str,
+        lease: Duration,
+        persistent: bool,
+        disk: Option<String>,
+    ) -> Self {
+        Self {
+            client,
+            id: sandbox.id.clone(),
+            name: sandbox.name.clone(),
+            image: image.to_owned(),
+            lease,
+            persistent,
+            asleep: !matches!(
+                sandbox.state,
+                State::Started | State::Starting | State::Creating | State::Restoring | State::Resuming
+            ),
+            limits: limits(sandbox, disk),
+            known: Mutex::default(),
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn by(&self, way: &(Toolbox, Installed)) -> Result<Opened> {
+        terminal::open(&self.client, &self.id, &way.0, &way.1, self.lease).await
+    }
+
+    async fn open(&self) -> Result<ByteStream> {
+        let way = self.known().way.clone();
+        if let Some(way) = way {
+            // Whatever is wrong, a look at the sandbox tells more.
+            if let Ok(Opened::Stream(stream)) = self.by(&way).await {
+                return Ok(stream);
+            }
+            self.known().way = None;
+        }
+        let sandbox = match settle(&self.client, &self.id, &self.image, &()).await? {
+            Settled::Runs(sandbox, woken) => {
+                let mut known = self.known();
+                if woken && known.connected {
+                    known.epitaph = Some(format!("sandbox {} was stopped", self.name));
+                }
+                sandbox
+            }
+            Settled::Gone | Settled::NeverWas(_) => {
+                let text = format!("sandbox {} was deleted", self.name);
+                self.known().epitaph = Some(text.clone());
+                return Err(Error::new(Kind::Unavailable, WHAT, text));
+            }
+        };
+        let toolbox = self.client.toolbox(&sandbox).await.map_err(|e| explain(WHAT, e))?;
+        let installed = install(&toolbox).await.map_err(unanswered)?;
+        let way = (toolbox, installed);
+        match self.by(&way).await.map_err(unanswered)? {
+            Opened::Stream(stream) => {
+                self.known().way = Some(way);
+                Ok(stream)
+            }
+            Opened::NoProgram => {
+                let message = format!("{} was removed as soon as it was there", way.1.program);
+                Err(Error::new(Kind::Unavailable, WHAT, message))
+            }
+        }
+    }
+
+    /// Opens a stream, and if the sandbox was reached before, does not give up at once.
+    async fn open_patiently(&self) -> Result<ByteStream> {
+        let until = Instant::now() + PATIENCE;
+        let mut pause = Duration::from_millis(100);
+        loop {
+            match self.open().await {
+                Ok(stream) => {
+                    self.known().connected = true;
+                    return Ok(stream);
+                }
+                // Stopped while it was connected to: it is looked at again.
+                Err(error)
+                    if matches!(
+                        error.kind,
+                        Kind::Disconnected | Kind::TimedOut | Kind::Busy | Kind::Invalid
+                    ) && Instant::now() + pause < until =>
+                {
+                    tokio::time::sleep(pause).await;
+                }
+                Err(error) => return Err(error),
+            }
+            pause = (pause * 2).min(Duration::from_secs(3));
+        }
+    }
+}
+
+/// Daytona says that the sandbox runs, and nobody in it answers.
+fn unanswered(mut error: Error) -> Error {
+    if error.kind == Kind::Disconnected {
+        error.hint = Some(
+            "the sandbox runs, and its toolbox does not answer: it may have run out of memory. `farshell env stop` stops it, and the next command starts it again".into(),
+        );
+    }
+    error
+}
+
+/// How the limits hold in this very sandbox. Daytona enforces what it was asked for.
+fn limits(sandbox: &Sandbox, disk: Option<String>) -> Vec<Limit> {
+    let limit = |name, value: Option<f64>, unit: &str, note| Limit {
+        name,
+        support: if value.is_some() { Support::Enforced } else { Support::NotEnforced },
+        value: value.map_or_else(|| "not known".into(), |value| format!("{value} {unit}")),
+        note,
+    };
+    vec![
+        limit("cpu", sandbox.cpu, "cores", None),
+        limit("memory", sandbox.memory, "GiB", None),
+        limit("disk", sandbox.disk, "GiB", disk),
+        Limit { name: "processes", value: "no limit".into(), support: Support::NotEnforced, note: None },
+    ]
+}
+
+impl Place for DaytonaPlace {
+    fn identity(&self) -> Identity {
+        Identity { name: self.name.clone(), id: self.id.clone() }
+    }
+
+    fn connect(&self) -> BoxFuture<'_, Result<ByteStream>> {
+        Box::pin(self.open_patiently())
+    }
+
+    fn destroy(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(ensure::remove(&self.client, &self.id))
+    }
+
+    fn suspend(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            if self.persistent {
+                ensure::stop(&self.client, &self.id).await
+            } else {
+                ensure::remove(&self.client, &self.id).await
+            }
+        })
+    }
+
+    fn limits(&self) -> Vec<Limit> {
+        self.limits.clone()
+    }
+
+    fn sleeps(&self) -> bool {
+        self.asleep
+    }
+
+    fn epitaph(&self) -> Option<String> {
+        self.known().epitaph.clone()
+    }
+}

@@ -1,0 +1,215 @@
+//! Sandboxes are made, found again, put away and removed.
+
+use crate::rig::{Heard, Rig};
+use farshell_daytona::client::{Create, State};
+use farshell_engine::backend::Backend;
+use farshell_engine::capture::Discard;
+use farshell_engine::{Kind, RunOptions};
+use farshell_protocol::SessionName;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sandbox_is_made_and_found_again_with_its_state() {
+    let Some(rig) = Rig::new() else { return };
+    let env = rig.open().await;
+    assert_eq!(env.out("cd /tmp && x=1 && echo $x; id -u").await, "1\n0");
+    let sandbox = rig.sandbox().await;
+    assert_eq!(env.0.identity().id, sandbox.id);
+    assert_eq!(sandbox.auto_stop_interval, Some(15.0));
+    assert_eq!(sandbox.auto_delete_interval, Some(-1.0));
+    assert_eq!(sandbox.labels["hermes_task_id"], "default");
+    // Another process, or a server after a restart.
+    let again = rig.open().await;
+    assert_eq!(again.0.identity(), env.0.identity());
+    assert_eq!(again.out("echo $x $PWD").await, "1 /tmp");
+    let found = rig.backend().survey().await.unwrap();
+    assert_eq!(found.len(), 1);
+    assert_eq!((found[0].id.as_str(), found[0].alive), (sandbox.id.as_str(), true));
+    assert_eq!(found[0].spec_hash, Some(rig.spec().hash("daytona")));
+    env.0.destroy().await.unwrap();
+    env.0.destroy().await.unwrap();
+    assert!(rig.backend().find(&rig.spec()).await.unwrap().is_none());
+    assert!(rig.backend().survey().await.unwrap().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_put_away_or_archived_is_woken_with_its_files() {
+    let Some(rig) = Rig::new() else { return };
+    let env = rig.open().await;
+    env.out("echo work > /workspace/x; echo home > ~/x").await;
+    let id = env.0.identity();
+    drop(env);
+    let place = rig.backend().find(&rig.spec()).await.unwrap().unwrap();
+    assert!(!place.sleeps());
+    place.suspend().await.unwrap();
+    place.suspend().await.unwrap();
+    let place = rig.backend().find(&rig.spec()).await.unwrap().unwrap();
+    assert!(place.sleeps() && !rig.backend().survey().await.unwrap()[0].alive);
+    let again = rig.open().await;
+    assert_eq!(again.0.identity(), id);
+    assert_eq!(again.out("cat /workspace/x ~/x").await, "work\nhome");
+    drop(again);
+    place.suspend().await.unwrap();
+    rig.client().archive(&id.id).await.unwrap();
+    while rig.sandbox().await.state != State::Archived {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    rig.faults(r#"[{"kind":"slow","ms":300}]"#);
+    let heard = Arc::new(Heard::default());
+    let waiting = {
+        let (backend, spec, heard) = (rig.backend(), rig.spec(), Arc::clone(&heard));
+        tokio::spawn(async move { backend.provision(&spec, &*heard).await.map(|place| place.identity()) })
+    };
+    assert_eq!(waiting.await.unwrap().unwrap(), id);
+    assert_eq!(heard.0.lock().unwrap()[0], "the sandbox is archived");
+    assert_eq!(rig.open().await.out("cat ~/x").await, "home");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_silent_job_keeps_it_awake_and_a_crash_costs_nothing() {
+    let Some(rig) = Rig::with(&["--minute-ms", "1000"]) else { return };
+    let rig = rig.set(|config| config.settings.auto_stop_minutes = 2);
+    let env = rig.open().await;
+    assert_eq!(env.out("sleep 6; echo still here").await, "still here");
+    // Whoever was connected is gone, as after a crash.
+    env.0.outpost().disconnect();
+    let stopped = async {
+        while rig.sandbox().await.state != State::Stopped {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), stopped).await.unwrap();
+    // The next command wakes it.
+    assert_eq!(env.out("echo awake").await, "awake");
+    assert_eq!(rig.sandboxes().await.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_to_be_kept_is_deleted() {
+    let Some(rig) = Rig::new() else { return };
+    let rig = rig.set(|config| config.settings.container.persistent = false);
+    let place = rig.place().await;
+    assert_eq!(rig.sandbox().await.auto_delete_interval, Some(0.0));
+    place.suspend().await.unwrap();
+    assert!(rig.client().get("hermes-default").await.unwrap().is_none());
+    // Also if it is Daytona that stops it.
+    rig.place().await;
+    rig.client().stop("hermes-default").await.unwrap();
+    while rig.client().get("hermes-default").await.unwrap().is_some() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn other_settings_are_refused_and_nothing_is_lost() {
+    let Some(rig) = Rig::new() else { return };
+    let id = rig.place().await.identity().id;
+    let mut spec = rig.spec();
+    spec.settings.insert("daytona_image".into(), "alpine:3".into());
+    let error = rig.backend().provision(&spec, &()).await.unwrap_err();
+    assert_eq!(error.kind, Kind::SpecChanged);
+    assert!(error.hint.unwrap().contains("farshell env rm"));
+    assert_eq!(rig.sandbox().await.id, id);
+    // Timers are no reason to make another one.
+    let rig = rig.set(|config| config.settings.auto_stop_minutes = 33);
+    assert_eq!(rig.place().await.identity().id, id);
+    assert_eq!(rig.sandbox().await.auto_stop_interval, Some(33.0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_strangers_sandbox_is_left_alone_and_one_of_hermes_is_taken_over() {
+    let Some(rig) = Rig::new() else { return };
+    let id = rig.place().await.identity().id;
+    let own = rig.config.home.clone();
+    let other = own.with_file_name("other");
+    let rig = rig.set(|config| config.home = other);
+    let error = rig.backend().provision(&rig.spec(), &()).await.unwrap_err();
+    assert_eq!(error.kind, Kind::AlreadyExists, "{error}");
+    assert!(rig.backend().find(&rig.spec()).await.unwrap().is_none());
+    assert!(rig.backend().survey().await.unwrap().is_empty());
+    let rig = rig.set(|config| config.home = own);
+    let found = rig.backend().survey().await.unwrap();
+    rig.backend().remove_found(&found[0]).await.unwrap();
+    assert_eq!(found[0].id, id);
+
+    let create = Create {
+        name: Some("hermes-default".into()),
+        build_info: Some(farshell_daytona::client::BuildInfo {
+            dockerfile_content: "FROM debian:12\n".into(),
+        }),
+        labels: BTreeMap::from([("hermes_task_id".into(), "default".into()), ("mine".into(), "1".into())]),
+        auto_stop_interval: Some(0),
+        ..Create::default()
+    };
+    let made = rig.client().create(&create).await.unwrap().id;
+    assert_eq!(rig.place().await.identity().id, made);
+    let sandbox = rig.sandbox().await;
+    assert_eq!((sandbox.labels["mine"].as_str(), sandbox.auto_stop_interval), ("1", Some(15.0)));
+    assert_eq!(rig.backend().survey().await.unwrap()[0].id, made);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_at_once_make_one() {
+    let Some(rig) = Rig::new() else { return };
+    let all: Vec<_> = (0..8)
+        .map(|_| {
+            let (backend, spec) = (rig.backend(), rig.spec());
+            tokio::spawn(async move { backend.provision(&spec, &()).await.map(|place| place.identity().id) })
+        })
+        .collect();
+    let id = rig.place().await.identity().id;
+    for one in all {
+        assert_eq!(one.await.unwrap().unwrap(), id);
+    }
+    assert_eq!(rig.sandboxes().await.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_dies_on_the_way_leaves_one_that_is_found_again() {
+    let Some(rig) = Rig::new() else { return };
+    // At each step of making, starting and stopping.
+    for round in 0..24_u64 {
+        let (backend, spec) = (rig.backend(), rig.spec());
+        let doomed = tokio::spawn(async move {
+            let place = backend.provision(&spec, &()).await?;
+            let _stream = place.connect().await?;
+            place.suspend().await
+        });
+        tokio::time::sleep(Duration::from_millis(round * 17)).await;
+        doomed.abort();
+        let _ = doomed.await;
+        let id = rig.place().await.identity().id;
+        let all = rig.sandboxes().await;
+        assert_eq!(
+            all.iter().map(|sandbox| sandbox.id.as_str()).collect::<Vec<_>>(),
+            [id.as_str()],
+            "round {round}"
+        );
+    }
+    assert_eq!(rig.open().await.out("echo fine").await, "fine");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_outpost_is_uploaded_once() {
+    let Some(rig) = Rig::new() else { return };
+    let env = rig.open().await;
+    let stat = "stat -c '%i %Y' ~/.farshell/outpost-*";
+    let first = env.out(stat).await;
+    drop(env);
+    rig.place().await.suspend().await.unwrap();
+    let env = rig.open().await;
+    assert_eq!(env.out(stat).await, first);
+    // Somebody tidied up: it is put there again.
+    env.out("rm -rf ~/.farshell/outpost-*").await;
+    let pid = env.0.outpost().info().await.unwrap().identity.pid.to_string();
+    let _ = env
+        .0
+        .run(
+            &RunOptions::new(SessionName::new("main").unwrap(), format!("kill -9 {pid}; sleep 5")),
+            &mut Discard,
+        )
+        .await;
+    assert_eq!(rig.open().await.out("echo back").await, "back");
+}

@@ -1,0 +1,7 @@
+//! The Daytona backend on an emulated Daytona, which `scripts/test daytona` builds and names in `FARSHELL_TEST_DAYTONA_BIN`.
+#![expect(clippy::unwrap_used, clippy::print_stderr, reason = "tests")]
+
+mod faults;
+mod life;
+mod rig;
+mod states;

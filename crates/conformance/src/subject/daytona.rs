@@ -1,0 +1,78 @@
+//! Sandboxes of an emulated Daytona, which `scripts/rig/daytona.sh` brings up.
+
+use super::Subject;
+use farshell_config::settings::{ContainerSettings, DaytonaSettings};
+use farshell_daytona::{Config, Daytona};
+use farshell_engine::backend::{Backend, TaskName};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+#[derive(Debug)]
+pub(super) struct Emulated;
+
+const URL: &str = "FARSHELL_TEST_DAYTONA";
+const DIR: &str = "FARSHELL_TEST_DAYTONA_DIR";
+
+fn variable(name: &str) -> Result<String, String> {
+    std::env::var(name).map_err(|_| format!("no {name}; scripts/test daytona sets it"))
+}
+
+impl Subject for Emulated {
+    fn name(&self) -> &'static str {
+        "daytona"
+    }
+
+    fn probe(&self) -> Result<(), String> {
+        variable(URL).and(variable(DIR)).map(|_| ())
+    }
+
+    fn backend(&self, home: &Path) -> Box<dyn Backend> {
+        let environment =
+            [("DAYTONA_API_URL", variable(URL).unwrap_or_default()), ("DAYTONA_API_KEY", "dtn_test".into())];
+        Box::new(Daytona::new(Config {
+            home: home.to_owned(),
+            settings: DaytonaSettings {
+                image: "debian:12".into(),
+                target: None,
+                auto_stop_minutes: 15,
+                auto_archive_minutes: 10_080,
+                auto_delete_minutes: 0,
+                container: ContainerSettings {
+                    cpu: Some(1.0),
+                    memory_mb: Some(1024),
+                    disk_mb: Some(3072),
+                    persistent: true,
+                },
+            },
+            environment: environment.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+            files: BTreeMap::new(),
+        }))
+    }
+
+    fn settings(&self) -> BTreeMap<String, String> {
+        BTreeMap::from([("daytona_image".to_owned(), "debian:12".to_owned())])
+    }
+
+    fn shares_kernel(&self) -> bool {
+        true
+    }
+
+    /// A terminal outlives whoever was connected to it. The outpost waits for a sign of life.
+    fn notices(&self) -> Duration {
+        Duration::from_secs(16)
+    }
+
+    /// The sandbox itself is Daytona's to stop, some minutes later.
+    fn awake(&self, _: &Path, _: &TaskName) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn leftovers(&self, _: &Path, task: &TaskName) -> Vec<String> {
+        // The emulator notes in each sandbox's directory what it is called.
+        let dirs = std::fs::read_dir(variable(DIR).unwrap_or_default());
+        let named = |dir: std::fs::DirEntry| std::fs::read_to_string(dir.path().join("name")).ok();
+        let names = dirs.into_iter().flatten().flatten().filter_map(named);
+        names.filter(|name| name.ends_with(task.as_str())).map(|name| format!("sandbox {name}")).collect()
+    }
+}

@@ -1,0 +1,45 @@
+# shellcheck shell=bash
+# Part daytona: the Daytona backend on an emulated Daytona, which Daytona's own clients are tried on first.
+#
+# Nothing here reaches Daytona itself.
+
+# Releases of the Python client: the newest, and the one that Hermes 0.19 pins.
+readonly DAYTONA_CLIENTS=(daytona 'daytona==0.155.*')
+
+part_daytona() {
+    need_rust && bring_up daytona || return 1
+    local suite bad=0 round client
+    for client in "${DAYTONA_CLIENTS[@]}"; do
+        step "Daytona's own client ($client) on the emulator" daytona_client "$client" || bad=1
+    done
+    step "tests with sandboxes" daytona_tests || bad=1
+    suite=$(build_suite) || return 1
+    for ((round = 1; round <= REPEAT; round++)); do
+        step "conformance on daytona, round $round of $REPEAT" run_suite daytona "$suite" --test-threads "$AT_ONCE" || bad=1
+    done
+    step "no sandbox is left" no_sandboxes || bad=1
+    return "$bad"
+}
+
+# daytona_client REQUIREMENT: in a virtual environment of its own.
+daytona_client() {
+    local venv
+    venv=$RUN/venv-${1//[^a-z0-9]/-}
+    python3 -m venv "$venv" && "$venv/bin/pip" install --quiet --disable-pip-version-check "$1" || return 1
+    DAYTONA_API_URL=$FARSHELL_TEST_DAYTONA DAYTONA_API_KEY=dtn_test "$venv/bin/python" crates/emulators/daytona/tests/sdk.py
+}
+
+# The test programs called daytona, of all crates.
+daytona_tests() {
+    if cargo nextest --version >/dev/null 2>&1; then
+        cargo nextest run --workspace --locked --no-fail-fast -E 'binary(daytona)'
+    else
+        cargo test --workspace --locked --no-fail-fast --test daytona
+    fi
+}
+
+no_sandboxes() {
+    local left
+    left=$(ls "$FARSHELL_TEST_DAYTONA_DIR" 2>/dev/null)
+    [[ -z $left ]] || { warn "left in $FARSHELL_TEST_DAYTONA_DIR: $left"; return 1; }
+}
