@@ -22,7 +22,10 @@ use tower_service::Service;
 /// It can't listen.
 pub fn run(options: Options) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build()?;
-    runtime.block_on(serve(options))
+    let served = runtime.block_on(serve(options));
+    // A thread still waits for input, which may never come.
+    runtime.shutdown_background();
+    served
 }
 
 async fn serve(options: Options) -> io::Result<()> {
