@@ -239,7 +239,7 @@ pub struct Capabilities {
     pub limits_processes: Support,
     /// Commands can't see the host's files and processes.
     pub isolates: bool,
-    /// Files survive the place's end.
+    /// Files that are to be kept survive the place's end. Where they don't, no place is ended because its settings changed.
     pub persists_files: bool,
     /// The place can be put to sleep and woken.
     pub suspends: bool,

@@ -322,10 +322,8 @@ async fn start_in(
         // Nothing was started: the session is not there (any more).
         Err(error) if error.kind == Kind::NotFound => {
             let mut anew = None;
-            if let Some(session) = session_of(&start)
-                && defaults()?.open(outpost, session).await?
-            {
-                anew = entered.slot.session_opened(session.as_str());
+            if let Some(session) = session_of(&start) {
+                anew = entered.slot.open_session(outpost, defaults()?, session).await?;
             }
             Ok((outpost.start(start).await?, anew))
         }

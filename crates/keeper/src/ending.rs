@@ -3,8 +3,8 @@
 use crate::environments::Environments;
 use crate::events::event;
 use crate::place::Kept;
+use crate::resting;
 use crate::slot::{Live, Phase, Slot};
-use crate::spec;
 use farshell_api::environment::EnvironmentState;
 use farshell_api::event::EventKind;
 use farshell_engine::{Place, Result};
@@ -44,13 +44,20 @@ impl Environments {
     /// # Errors
     /// It may still be there; the reaper tries again.
     pub(crate) async fn end(&self, slot: &Arc<Slot>, ending: Ending, why: Why) -> Result<()> {
+        let asked = matches!(why, Why::Idle | Why::Stopped);
+        if let Some(live) = &ending.live
+            && asked
+            && slot.lock().keeps()
+        {
+            resting::collect(slot, live).await;
+        }
         let (row, leftover, gate) = {
             let mut inner = slot.lock();
             (inner.row(), inner.leftover.take(), std::mem::take(&mut inner.gate))
         };
         // Nobody connects any more, so nobody brings back what is ended.
         gate.close().await;
-        let keeps = row.spec.get(spec::PERSISTENT).is_some_and(|kept| kept == "true");
+        let keeps = slot.lock().keeps();
         // What dies in the middle of it is ended by the next keeper.
         let _ = self.common.store.put_environment(row, None).await;
         let place = ending.place.or_else(|| ending.live.as_ref().map(|live| Arc::clone(&live.place)));
@@ -70,6 +77,7 @@ impl Environments {
             let _ = tokio::time::timeout(STILL, live.outpost.shutdown()).await;
         }
         if why == Why::Replaced {
+            slot.lock().resting.forget();
             return Ok(());
         }
         let stays = keeps && why != Why::Removed;

@@ -172,6 +172,9 @@ impl Environments {
             let mut inner = slot.lock();
             let difference = spec::difference(&inner.row.spec, &resolved.spec);
             let refuse = resolved.settings.on_spec_change == OnSpecChange::Refuse;
+            if inner.holds_the_only_files(&*resolved.backend) {
+                return Err(only_files(&slot.key, &difference));
+            }
             if refuse || inner.busy() {
                 return Err(refused(&slot.key, &difference, refuse));
             }
@@ -204,6 +207,9 @@ impl Environments {
             let mut inner = slot.lock();
             // One that was out of reach and was made from other settings is not what is wanted now.
             let differs = inner.row.spec_hash != resolved.spec_hash;
+            if differs && inner.leftover.is_some() && inner.holds_the_only_files(&*resolved.backend) {
+                return Err(only_files(&slot.key, &spec::difference(&inner.row.spec, &resolved.spec)));
+            }
             let old = inner.leftover.take_if(|_| differs);
             slot.change_phase(&mut inner, Phase::Creating);
             inner.attempts += 1;
@@ -417,6 +423,17 @@ pub(crate) fn outpost_replaced(slot: &Slot, live: &Live) -> NewEvent {
     let mut event = event(EventKind::EnvironmentFailed, json!({ "error": note }));
     event.environment = Some(slot.key.clone());
     event
+}
+
+/// Another one would be made by deleting what nobody has a copy of: that is for a person to do.
+fn only_files(key: &str, difference: &[String]) -> Error {
+    let message = format!(
+        "it was made from other settings ({}), and its files are in it and nowhere else",
+        difference.join("; ")
+    );
+    Error::new(Kind::SpecChanged, format!("using environment {key}"), message).with_hint(format!(
+        "set the old values again, copy what you need with `farshell cp`, then `farshell env rm {key}` removes it with its files; or use another task (`--task`)"
+    ))
 }
 
 fn refused(key: &str, difference: &[String], by_setting: bool) -> Error {

@@ -62,9 +62,7 @@ impl Inner {
         let session = sessions::outpost_name(wanted.shared, wanted.task.as_str(), session)?;
         let entered = self.environments.enter(&wanted, &resolved, false, progress).await?;
         let defaults = sessions::defaults(self.resolver.world(), &resolved, target.caller.as_ref())?;
-        if defaults.open(&entered.live.outpost, &session).await? {
-            entered.slot.session_opened(session.as_str());
-        }
+        entered.slot.open_session(&entered.live.outpost, defaults, &session).await?;
         Ok(Files { entered, session, key: wanted.key, backend: resolved.backend.name() })
     }
 }

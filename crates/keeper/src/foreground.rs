@@ -284,8 +284,7 @@ impl Inner {
                 // Nothing ran: the session is not there (any more).
                 Err(error) if error.kind == Kind::NotFound => {
                     if let Some(session) = session_of(&start)
-                        && defaults()?.open(&live.outpost, session).await?
-                        && let Some(why) = slot.session_opened(session.as_str())
+                        && let Some(why) = slot.open_session(&live.outpost, defaults()?, session).await?
                     {
                         let _ = foreground.anew.set(why);
                     }

@@ -52,6 +52,7 @@ mod recovery;
 mod removal;
 mod request;
 mod resolve;
+mod resting;
 mod result;
 mod rules;
 mod screen;

@@ -69,7 +69,13 @@ pub(crate) fn defaults(
             let cwd = settings.cwd.resolve(BackendKind::Ssh, Path::new("/")).into_bytes();
             return Ok(SessionDefaults { cwd: Some(cwd), init_files, ..SessionDefaults::plain(mode) });
         }
-        _ => return Ok(SessionDefaults::plain(mode)),
+        _ => {
+            let cwd = match &settings.cwd {
+                settings::StartDirectory::BackendDefault => None,
+                settings::StartDirectory::Path(path) => Some(path.clone().into_bytes()),
+            };
+            return Ok(SessionDefaults { cwd, ..SessionDefaults::plain(mode) });
+        }
     };
     let own = world.variables(caller);
     let real_home = own.iter().find(|(name, _)| name == "HOME").map(|(_, value)| value.clone());

@@ -8,13 +8,15 @@ use crate::now;
 use crate::place::{Gate, Kept};
 use crate::reaper::Timer;
 use crate::resolve::{Resolved, Wanted};
+use crate::resting::Resting;
 use crate::shells::Shells;
+use crate::spec;
 use crate::tasks::Tasks;
 use farshell_api::environment::EnvironmentState;
 use farshell_api::run::Place;
 use farshell_config::settings;
 use farshell_engine::backend::News;
-use farshell_engine::{Error, Kind, Outpost};
+use farshell_engine::{Backend, Error, Kind, Outpost};
 use farshell_store::{EnvironmentRow, NewEvent, Store};
 use serde_json::json;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -171,6 +173,7 @@ pub(crate) struct Inner {
     /// The place may outlive the server.
     pub(crate) stays: bool,
     pub(crate) shells: Shells,
+    pub(crate) resting: Resting,
     token: Option<Token>,
 }
 
@@ -196,6 +199,7 @@ impl Slot {
         let state = row.state;
         let lifetime = Duration::from_secs(row.lifetime_seconds);
         let shells = Shells::recorded(&row.settings);
+        let resting = Resting::recorded(&row.settings);
         let stays = row.settings.get(STAYS) != Some(&json!(false));
         Self {
             key: row.key.clone(),
@@ -219,6 +223,7 @@ impl Slot {
                 grace: Duration::from_secs(2),
                 stays,
                 shells,
+                resting,
                 token: None,
             }),
             left: Notify::new(),
@@ -368,6 +373,7 @@ impl Inner {
         if let Some(settings) = row.settings.as_object_mut() {
             settings.insert(STAYS.into(), json!(self.stays));
             self.shells.record(settings);
+            self.resting.record(settings);
         }
         row
     }
@@ -377,6 +383,16 @@ impl Inner {
         matches!(self.phase, Phase::Absent(EnvironmentState::Stopped))
             && self.recorded
             && self.row.spec_hash != resolved.spec_hash
+    }
+
+    /// Whoever ends its place deletes files that were to be kept.
+    pub(crate) fn holds_the_only_files(&self, backend: &dyn Backend) -> bool {
+        self.keeps() && !backend.capabilities().persists_files
+    }
+
+    /// Something of its place is to be kept.
+    pub(crate) fn keeps(&self) -> bool {
+        self.row.spec.get(spec::PERSISTENT).is_some_and(|kept| kept == "true")
     }
 
     pub(crate) fn busy(&self) -> bool {
@@ -411,6 +427,7 @@ impl Inner {
         let mut changed = self.lifetime != resolved.settings.lifetime || self.stays != stays;
         self.stays = stays;
         self.set_lifetime(resolved.settings.lifetime);
+        changed |= self.resting.given(resolved.variables.as_deref().unwrap_or_default());
         let task = wanted.task.as_str();
         if !self.row.tasks.iter().any(|known| known == task) && self.row.tasks.len() < MOST_TASKS {
             self.row.tasks.push(task.to_owned());
@@ -430,6 +447,7 @@ impl Inner {
     pub(crate) fn set_place(&mut self, live: &Live) {
         self.row.place = Some(live.identity.clone());
         self.row.instance = Some(live.instance());
+        self.resting.lives(&live.instance());
     }
 
     fn wanted_lease(&self) -> Duration {

@@ -38,8 +38,11 @@ fn what_is_put_away_keeps_files_and_packages_and_says_that_shells_began_anew() {
     let list = docker.world().json(&["env", "list", "--json"]);
     assert_eq!(list["environments"][0]["state"], "stopped");
     let back = docker.json("cat /workspace/file /root/file /opt/package; echo ${A-unset}");
-    assert_eq!(back["stdout"], "a\nb\nc\nunset\n");
-    assert_eq!(back["note"], "the session began anew: its environment was put away");
+    assert_eq!(back["stdout"], "a\nb\nc\n1\n");
+    assert_eq!(
+        back["note"],
+        "the session began anew: its environment was put away; its directory and exported variables are as they were"
+    );
     assert_eq!(docker.container(), container, "the container is still the same");
     assert_eq!(docker.json("true").get("note"), None, "told once");
     // Removed: its own files are gone, the persistent ones stay, and it is said where.

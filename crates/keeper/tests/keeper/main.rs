@@ -11,6 +11,7 @@ mod gate;
 mod gc;
 mod life;
 mod places;
+mod resting;
 mod resume;
 mod rig;
 mod scale;

@@ -114,9 +114,12 @@ async fn what_is_persistent_is_put_away_and_brought_back_with_a_note() {
     assert_eq!(keeper.remove(named(true, false)).await.unwrap().removed, ["daytona/default"]);
     assert_eq!(counts(&rig), (1, 1, 0));
     assert_eq!(keeper.environment("default").await.unwrap().state, EnvironmentState::Stopped);
-    let next = run(&rig, &keeper, "echo $A").await;
-    assert_eq!(next.stdout, "\n");
-    assert_eq!(next.note.unwrap(), "the session began anew: its environment was put away");
+    let next = run(&rig, &keeper, "echo $A; pwd").await;
+    assert_eq!(next.stdout, "1\n/usr\n");
+    assert_eq!(
+        next.note.unwrap(),
+        "the session began anew: its environment was put away; its directory and exported variables are as they were"
+    );
     assert!(next.shell_restarted && next.state_lost);
     let other = whole(StartRequest { session: "other".into(), ..start(&rig, "true") });
     assert_eq!(keeper.run(other).await.unwrap().note, None, "it is a new session");
@@ -161,6 +164,42 @@ async fn changed_settings_are_refused_for_what_is_put_away_too() {
     assert_eq!(keeper.environment("default").await.unwrap().state, EnvironmentState::Stopped);
     rig.config("terminal:\n  on_spec_change: refuse\n");
     assert_eq!(run(&rig, &keeper, "echo ok").await.stdout, "ok\n");
+    rig.end(keeper).await;
+}
+
+#[tokio::test]
+async fn files_that_are_nowhere_else_are_never_deleted_for_changed_settings() {
+    let rig = Rig::new();
+    rig.backends.story.files_go.store(true, Ordering::SeqCst);
+    let keeper = rig.open().await;
+    run(&rig, &keeper, "true").await;
+    // While it runs, when it sleeps, and when it could not be reached.
+    for round in 0..3 {
+        rig.config("terminal:\n  container_memory: 77\n");
+        let error = keeper.run(request(&rig, "true")).await.unwrap_err();
+        assert_eq!(error.kind, Kind::SpecChanged, "{round}: {error}");
+        assert!(error.message.contains("container_memory: 5120 -> 77"), "{round}: {error}");
+        assert!(
+            error.hint.as_ref().unwrap().contains("farshell env rm daytona/default"),
+            "{round}: {error:?}"
+        );
+        assert_eq!(rig.backends.story.destroyed.load(Ordering::SeqCst), 0, "{round}");
+        rig.config("terminal:\n");
+        assert_eq!(run(&rig, &keeper, "echo ok").await.stdout, "ok\n");
+        keeper.remove(named(true, false)).await.unwrap();
+        if round == 1 {
+            rig.backends.unreachable.store(true, Ordering::SeqCst);
+            assert!(keeper.run(request(&rig, "true")).await.is_err());
+            rig.backends.unreachable.store(false, Ordering::SeqCst);
+        }
+    }
+    // What is not to be kept may go.
+    rig.config("terminal:\n  container_persistent: false\n");
+    assert_eq!(keeper.run(request(&rig, "true")).await.unwrap_err().kind, Kind::SpecChanged);
+    assert_eq!(keeper.remove(named(false, false)).await.unwrap().removed.len(), 1);
+    run(&rig, &keeper, "true").await;
+    rig.config("terminal:\n  container_persistent: false\n  container_memory: 77\n");
+    run(&rig, &keeper, "true").await;
     rig.end(keeper).await;
 }
 

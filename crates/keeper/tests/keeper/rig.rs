@@ -52,6 +52,8 @@ pub(crate) struct Story {
     pub(crate) epitaph: Mutex<Option<String>>,
     /// Told while a place is made, with a pause after each.
     pub(crate) news: Mutex<Vec<News>>,
+    /// Files go with the place that they are in.
+    pub(crate) files_go: AtomicBool,
     /// Where kept files are.
     pub(crate) files: Mutex<Option<String>>,
 }
@@ -161,7 +163,8 @@ impl Backend for Counted {
     }
 
     fn capabilities(&self) -> Capabilities {
-        self.local.capabilities()
+        let persists_files = !self.story.files_go.load(Ordering::SeqCst);
+        Capabilities { persists_files, ..self.local.capabilities() }
     }
 
     fn provision<'a>(

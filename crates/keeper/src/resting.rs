@@ -1,0 +1,247 @@
+//! What sessions leave when their environment is put away: their directories and exported variables.
+//!
+//! A shell ends with its outpost. Before that its session is asked for what a fresh shell can begin with, and whoever uses
+//! the session next finds that again. Everything else of a shell is lost, and said to be.
+//!
+//! Variables that came with calls are not among it: they may be secret, and the next call brings them along.
+
+use crate::slot::{Live, Slot};
+use farshell_api::Text;
+use farshell_engine::capture::Capture;
+use farshell_engine::client::new_process_id;
+use farshell_engine::environment::SessionDefaults;
+use farshell_engine::{Kind, Outpost, Result};
+use farshell_protocol::SessionName;
+use farshell_protocol::process::{Start, Stdin, Surroundings, What};
+use serde::{Deserialize, Serialize};
+use serde_bytes::ByteBuf;
+use serde_json::{Map, Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Where a record has it.
+const RESTING: &str = "resting";
+const GIVEN: &str = "given";
+/// How long all sessions together may take to say what they have.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// What is kept of one session, and of all, in bytes. One that has more begins as any new one does.
+const MOST: usize = 128 << 10;
+const MOST_OF_ALL: usize = 1 << 20;
+/// Prints the variables that a program started by the session would have, each with a zero byte at its end.
+const EXPORTS: &[u8] = b"exec /bin/cat /proc/self/environ";
+/// The shell keeps these itself.
+const SHELLS_OWN: &[&[u8]] = &[b"_", b"SHLVL", b"PWD", b"OLDPWD"];
+
+/// What a session left.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Left {
+    cwd: Text,
+    env: Vec<(Text, Text)>,
+}
+
+/// The sessions of an environment that was put away, by the names that their outpost had for them.
+#[derive(Debug, Default)]
+pub(crate) struct Resting {
+    /// The outpost in which they were. As long as that lives, so do they.
+    instance: String,
+    sessions: BTreeMap<String, Left>,
+    /// Names of variables that came with calls.
+    given: BTreeSet<Text>,
+}
+
+impl Resting {
+    /// As an earlier keeper has recorded it.
+    pub(crate) fn recorded(settings: &Value) -> Self {
+        let of = |value: Option<&Value>| value.cloned().unwrap_or_default();
+        let resting = of(settings.get(RESTING));
+        Self {
+            instance: of(resting.get("instance")).as_str().unwrap_or_default().to_owned(),
+            sessions: serde_json::from_value(of(resting.get("sessions"))).unwrap_or_default(),
+            given: serde_json::from_value(of(settings.get(GIVEN))).unwrap_or_default(),
+        }
+    }
+
+    pub(crate) fn record(&self, settings: &mut Map<String, Value>) {
+        match self.sessions.is_empty() {
+            true => settings.remove(RESTING),
+            false => settings
+                .insert(RESTING.into(), json!({ "instance": self.instance, "sessions": self.sessions })),
+        };
+        match self.given.is_empty() {
+            true => settings.remove(GIVEN),
+            false => settings.insert(GIVEN.into(), json!(self.given)),
+        };
+    }
+
+    /// A call brings these along. True if that is new.
+    pub(crate) fn given(&mut self, variables: &[(ByteBuf, ByteBuf)]) -> bool {
+        let before = self.given.len();
+        self.given.extend(variables.iter().map(|(name, _)| Text(name.to_vec())));
+        self.given.len() > before
+    }
+
+    /// This outpost is there: what was left in it is not left.
+    pub(crate) fn lives(&mut self, instance: &str) {
+        if self.instance == instance {
+            self.sessions.clear();
+        }
+    }
+
+    /// Nothing of it is to come back.
+    pub(crate) fn forget(&mut self) {
+        self.sessions.clear();
+    }
+
+    fn put(&mut self, instance: String, left: BTreeMap<String, Left>) {
+        // Those that nobody has used since the last time are as they were.
+        self.sessions.extend(left);
+        self.instance = instance;
+        let size =
+            |left: &Left| left.env.iter().map(|(name, value)| name.0.len() + value.0.len()).sum::<usize>();
+        let mut all = 0;
+        self.sessions.retain(|_, left| {
+            all += size(left);
+            all <= MOST_OF_ALL
+        });
+    }
+}
+
+/// Asks all sessions of an environment what they leave.
+pub(crate) async fn collect(slot: &Slot, live: &Live) {
+    let mut left = BTreeMap::new();
+    let given = slot.lock().resting.given.clone();
+    let asking = async {
+        let Ok(sessions) = live.outpost.sessions().await else { return };
+        for session in sessions.into_iter().filter(|session| !session.busy) {
+            if let Some(env) = exports(&live.outpost, &session.name, &given).await {
+                let cwd = Text(session.cwd);
+                left.insert(session.name.as_str().to_owned(), Left { cwd, env });
+            }
+        }
+    };
+    let _ = tokio::time::timeout(PATIENCE, asking).await;
+    slot.lock().resting.put(live.instance(), left);
+}
+
+async fn exports(
+    outpost: &Outpost,
+    session: &SessionName,
+    given: &BTreeSet<Text>,
+) -> Option<Vec<(Text, Text)>> {
+    let id = new_process_id();
+    let start = Start {
+        id: id.clone(),
+        what: What::Shell {
+            command: EXPORTS.to_vec(),
+            session: Some(session.clone()),
+            surroundings: Surroundings::default(),
+        },
+        stdin: Stdin::Null,
+        timeout_ms: Some(u64::try_from(PATIENCE.as_millis()).unwrap_or(u64::MAX)),
+        grace_ms: 0,
+        log_cap: 0,
+        attach: None,
+        variables: None,
+    };
+    let mut capture = Capture::new(MOST);
+    let status = outpost.run(start, &mut capture).await;
+    let _ = outpost.forget(id).await;
+    if status.ok()?.state
+        != farshell_protocol::process::State::Ended(farshell_protocol::process::End::Exited(0))
+        || capture.truncated()
+    {
+        return None;
+    }
+    Some(parse(&capture.stdout.to_bytes(), given))
+}
+
+fn parse(environ: &[u8], given: &BTreeSet<Text>) -> Vec<(Text, Text)> {
+    let variable = |entry: &[u8]| {
+        let equals = entry.iter().position(|byte| *byte == b'=')?;
+        let (name, value) = (Text(entry[..equals].to_vec()), Text(entry[equals + 1..].to_vec()));
+        let kept = !SHELLS_OWN.contains(&name.0.as_slice()) && !given.contains(&name);
+        kept.then_some((name, value))
+    };
+    environ.split(|byte| *byte == 0).filter_map(variable).collect()
+}
+
+impl Slot {
+    /// Opens a session if it is not open, with what it left if its environment was put away. Gives a note if it is one that
+    /// had to begin anew.
+    ///
+    /// # Errors
+    /// As [`SessionDefaults::open`].
+    pub(crate) async fn open_session(
+        self: &Arc<Self>,
+        outpost: &Outpost,
+        defaults: SessionDefaults,
+        name: &SessionName,
+    ) -> Result<Option<String>> {
+        let left = self.lock().resting.sessions.get(name.as_str()).cloned();
+        let Some(Left { cwd, env }) = left else {
+            let created = defaults.open(outpost, name).await?;
+            return Ok(if created { self.session_opened(name.as_str()) } else { None });
+        };
+        let usual = defaults.cwd.clone();
+        let env =
+            env.into_iter().map(|(name, value)| (ByteBuf::from(name.0), ByteBuf::from(value.0))).collect();
+        let as_left = SessionDefaults { env, clear_env: true, cwd: Some(cwd.0.clone()), ..defaults };
+        let (created, there) = match as_left.clone().open(outpost, name).await {
+            Ok(created) => (created, true),
+            Err(error) if matches!(error.kind, Kind::NotFound | Kind::PermissionDenied | Kind::Invalid) => {
+                (SessionDefaults { cwd: usual, ..as_left }.open(outpost, name).await?, false)
+            }
+            Err(error) => return Err(error),
+        };
+        self.lock().resting.sessions.remove(name.as_str());
+        if !created {
+            return Ok(None);
+        }
+        let kept = match there {
+            true => "its directory and exported variables are as they were".to_owned(),
+            false => {
+                let cwd = crate::result::head(&cwd.lossy(), 200).to_owned();
+                format!("its exported variables are as they were, and its directory {cwd} is gone")
+            }
+        };
+        Ok(self.session_opened(name.as_str()).map(|note| format!("{note}; {kept}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_came_with_calls_and_what_the_shell_keeps_stay_behind() {
+        let given = BTreeSet::from([Text::from("TOKEN")]);
+        let environ = b"A=1\0TOKEN=secret\0PWD=/x\0_=/bin/cat\0B=x=y\nz\0\xff=\xfe\0odd\0";
+        let pair = |name: &[u8], value: &[u8]| (Text(name.to_vec()), Text(value.to_vec()));
+        assert_eq!(parse(environ, &given), [pair(b"A", b"1"), pair(b"B", b"x=y\nz"), pair(b"\xff", b"\xfe")]);
+    }
+
+    #[test]
+    fn it_is_recorded_and_bounded_and_gone_while_its_outpost_lives() {
+        let left =
+            |bytes: usize| Left { cwd: "/x".into(), env: vec![("A".into(), vec![b'x'; bytes].into())] };
+        let mut resting = Resting::default();
+        assert!(resting.given(&[(ByteBuf::from("T"), ByteBuf::from("1"))]));
+        assert!(!resting.given(&[(ByteBuf::from("T"), ByteBuf::from("2"))]));
+        resting.put("i".into(), BTreeMap::from([("a".into(), left(1)), ("b".into(), left(2))]));
+        let mut settings = Map::new();
+        resting.record(&mut settings);
+        let mut again = Resting::recorded(&settings.clone().into());
+        assert_eq!((&again.sessions, &again.given), (&resting.sessions, &resting.given));
+        again.lives("another");
+        assert_eq!(again.sessions.len(), 2);
+        again.lives("i");
+        assert!(again.sessions.is_empty());
+        again.record(&mut settings);
+        assert_eq!(settings.keys().collect::<Vec<_>>(), [GIVEN]);
+        for n in 0..20 {
+            again.put("j".into(), BTreeMap::from([(n.to_string(), left(MOST))]));
+        }
+        assert!(again.sessions.len() < 9, "{}", again.sessions.len());
+    }
+}

@@ -1,0 +1,106 @@
+//! What comes back of a session whose environment was put away.
+
+use crate::rig::{Life, Rig, whole};
+use farshell_api::environment::RemoveRequest;
+use farshell_api::run::{RunResult, StartRequest};
+use farshell_keeper::Keeper;
+use std::path::Path;
+
+/// A backend whose places can be put away.
+const DAYTONA: (&str, &str) = ("TERMINAL_ENV", "daytona");
+const SECRET: (&str, &str) = ("SECRET", "hunter2");
+
+async fn run(
+    rig: &Rig,
+    keeper: &Keeper,
+    session: &str,
+    variables: &[(&str, &str)],
+    command: &str,
+) -> RunResult {
+    let target = rig.target_with("default", &[&[DAYTONA], variables].concat());
+    let start = StartRequest { target, session: session.into(), ..StartRequest::new(command) };
+    keeper.run(whole(start)).await.unwrap()
+}
+
+async fn stop(keeper: &Keeper) {
+    let request =
+        RemoveRequest { names: vec!["daytona/default".into()], stop: true, ..RemoveRequest::default() };
+    assert_eq!(keeper.remove(request).await.unwrap().removed, ["daytona/default"]);
+}
+
+/// Whether any file below has these bytes.
+fn written(dir: &Path, text: &str) -> bool {
+    std::fs::read_dir(dir).unwrap().flatten().any(|entry| match entry.file_type().unwrap() {
+        kind if kind.is_dir() => written(&entry.path(), text),
+        kind if kind.is_file() => {
+            let bytes = std::fs::read(entry.path()).unwrap_or_default();
+            bytes.windows(text.len()).any(|window| window == text.as_bytes())
+        }
+        _ => false,
+    })
+}
+
+#[test]
+fn sessions_come_back_as_they_were_left_also_for_the_next_server() {
+    let rig = Rig::new();
+    rig.config("terminal:\n  env_passthrough: [SECRET]\n");
+    let life = Life::begin(&rig);
+    life.on(async {
+        let first = "cd /usr; export A=$'1 2\\n\\'3'; export SECRET PATH=/opt/x:$PATH; unset CARGO_PKG_NAME; b=2; f() { :; }; echo ${#SECRET}";
+        assert_eq!(run(&rig, &life.keeper, "main", &[SECRET], first).await.stdout, "7\n");
+        run(&rig, &life.keeper, "other", &[], "cd /; export A=other").await;
+        stop(&life.keeper).await;
+        assert!(!written(rig.home(), "hunter2"), "what came with a call is written down nowhere");
+    });
+    life.die();
+    let life = Life::begin(&rig);
+    life.on(async {
+        let look = "pwd; echo \"$A\"; echo ${SECRET-unset} ${CARGO_PKG_NAME-unset} ${b-unset} ${PATH%%:*}; type -t f";
+        let back = run(&rig, &life.keeper, "main", &[], look).await;
+        assert_eq!(back.stdout, "/usr\n1 2\n'3\nunset unset unset /opt/x\n");
+        assert!(back.note.unwrap().ends_with("its directory and exported variables are as they were"));
+        let again =
+            run(&rig, &life.keeper, "main", &[SECRET], "echo ${#SECRET}; cd /tmp; export A=new").await;
+        assert_eq!((again.stdout.as_str(), again.note), ("7\n", None));
+        // Put away twice, and used by nobody in between.
+        stop(&life.keeper).await;
+        assert_eq!(run(&rig, &life.keeper, "main", &[], "pwd; echo $A").await.stdout, "/tmp\nnew\n");
+        stop(&life.keeper).await;
+        assert_eq!(run(&rig, &life.keeper, "other", &[], "pwd; echo $A").await.stdout, "/\nother\n");
+        assert_eq!(run(&rig, &life.keeper, "third", &[], "echo ${A-unset}").await.stdout, "unset\n");
+    });
+    life.end(rig);
+}
+
+#[tokio::test]
+async fn a_directory_that_is_gone_is_said_and_a_crash_brings_nothing_back() {
+    let rig = Rig::new();
+    let keeper = rig.open().await;
+    let dir = rig.home().join("gone");
+    std::fs::create_dir(&dir).unwrap();
+    run(&rig, &keeper, "main", &[], &format!("cd {}; export A=1", dir.display())).await;
+    stop(&keeper).await;
+    std::fs::remove_dir(&dir).unwrap();
+    let back = run(&rig, &keeper, "main", &[], "echo $A").await;
+    assert_eq!(back.stdout, "1\n");
+    let note = back.note.unwrap();
+    assert!(
+        note.contains("exported variables are as they were, and its directory")
+            && note.contains("/gone is gone"),
+        "{note}"
+    );
+    run(&rig, &keeper, "main", &[], "export A=2").await;
+    rig.kill_outposts();
+    // Whoever comes first may find out by an error.
+    let _ = keeper
+        .run(whole(StartRequest {
+            target: rig.target_with("default", &[DAYTONA]),
+            session: "first".into(),
+            ..StartRequest::new("true")
+        }))
+        .await;
+    let crashed = run(&rig, &keeper, "main", &[], "echo ${A-unset}").await;
+    assert_eq!(crashed.stdout, "unset\n");
+    assert!(!crashed.note.unwrap().contains("as they were"));
+    rig.end(keeper).await;
+}
