@@ -249,11 +249,11 @@ pub(crate) fn bridge(dir: &Path, door: &Door, lease: Option<Duration>, speech: S
                 }
             }
         });
-        let _ = upstream.shutdown(if window.is_some() { Shutdown::Both } else { Shutdown::Write });
-        if let Some(pace) = &grants {
-            // Whoever waits sees the end.
-            pace.grant(u64::MAX);
+        if quiet.is_some() {
+            // Nobody is there any more. The other direction may wait for ever: for room, or to be allowed more.
+            std::process::exit(0);
         }
+        let _ = upstream.shutdown(Shutdown::Write);
     })?;
     let mut from = Paced { stream: &stream, pace: pace.as_deref() };
     let mut encode = text.then(|| Encoder::new(Side::Outpost));
