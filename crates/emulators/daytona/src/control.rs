@@ -18,6 +18,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 type Shared = State<Arc<World>>;
@@ -51,6 +52,7 @@ pub(crate) fn router(world: Arc<World>) -> Router {
         .nest("/api", guarded.merge(open))
         .route("/toolbox/{id}/{*rest}", any(proxy::forward))
         .route("/emulator/faults", post(arm))
+        .route("/emulator/requests", get(requests))
         .route("/emulator/state/{id}/{state}", post(force))
         .route("/emulator/kill-daemon/{id}", post(proxy::kill_daemon))
         .layer(axum::extract::DefaultBodyLimit::disable())
@@ -69,6 +71,10 @@ async fn guard(State(world): Shared, request: Request, next: Next) -> Response {
     } else {
         Refusal::new(401, "Invalid credentials").into_response()
     }
+}
+
+async fn requests(State(world): Shared) -> String {
+    world.requests.load(Ordering::SeqCst).to_string()
 }
 
 async fn arm(State(world): Shared, Json(faults): Json<Vec<Fault>>) {

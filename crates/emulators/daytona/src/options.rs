@@ -10,6 +10,8 @@ pub struct Options {
     pub dir: PathBuf,
     /// `127.0.0.1:0` takes any port.
     pub listen: String,
+    /// The address that clients are told, if they reach it by way of something else.
+    pub origin: Option<String>,
     /// The only key that is let in.
     pub key: String,
     /// How long each change of a state takes.
@@ -25,6 +27,7 @@ impl Options {
         let mut options = Self {
             dir: PathBuf::new(),
             listen: "127.0.0.1:0".into(),
+            origin: None,
             key: "dtn_test".into(),
             delay: Duration::from_millis(50),
             minute: Duration::from_secs(60),
@@ -37,6 +40,7 @@ impl Options {
             match name.as_str() {
                 "--dir" => options.dir = std::path::absolute(&value).map_err(|e| e.to_string())?,
                 "--listen" => options.listen = value,
+                "--origin" => options.origin = Some(value),
                 "--key" => options.key = value,
                 "--delay-ms" => options.delay = millis()?,
                 "--minute-ms" => options.minute = millis()?,

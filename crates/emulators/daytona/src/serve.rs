@@ -13,6 +13,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::json;
 use std::io::{self, Write};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use tokio::io::AsyncReadExt;
 use tower_service::Service;
 
@@ -31,9 +32,10 @@ pub fn run(options: Options) -> io::Result<()> {
 async fn serve(options: Options) -> io::Result<()> {
     std::fs::create_dir_all(&options.dir)?;
     let listener = tokio::net::TcpListener::bind(&options.listen).await?;
-    let world = World::new(options);
     let origin = format!("http://{}", listener.local_addr()?);
-    let _ = world.origin.set(origin.clone());
+    let told = options.origin.clone().unwrap_or_else(|| origin.clone());
+    let world = World::new(options);
+    let _ = world.origin.set(told);
     let router = control::router(Arc::clone(&world));
     tokio::spawn(timers::run(Arc::clone(&world)));
     {
@@ -77,6 +79,9 @@ async fn handle(world: &World, mut router: axum::Router, request: Request) -> Re
     let method = request.method().to_string();
     let ours = path.starts_with("/emulator/");
     let upgrade = request.headers().contains_key("upgrade");
+    if !ours {
+        world.requests.fetch_add(1, Ordering::SeqCst);
+    }
     let take = |kinds: &[&str]| if ours { None } else { world.faults.take_any(kinds, &method, &path) };
     if let Some(fault) = take(BEFORE) {
         return refuse(&fault);

@@ -7,6 +7,7 @@ use crate::root::Root;
 use crate::sandbox::Sandbox;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Instant, SystemTime};
 use tokio::sync::broadcast;
@@ -17,6 +18,8 @@ pub(crate) struct World {
     pub(crate) faults: Faults,
     /// `http://127.0.0.1:1234`
     pub(crate) origin: OnceLock<String>,
+    /// How many there were, of clients.
+    pub(crate) requests: AtomicU64,
     pub(crate) events: broadcast::Sender<String>,
     sandboxes: Mutex<BTreeMap<String, Sandbox>>,
     /// What a list still shows: taken when something changed, shown once the lag is over.
@@ -29,6 +32,7 @@ impl World {
             options,
             faults: Faults::default(),
             origin: OnceLock::new(),
+            requests: AtomicU64::new(0),
             events: broadcast::channel(256).0,
             sandboxes: Mutex::default(),
             lists: Mutex::new(vec![(Instant::now(), Vec::new())]),
