@@ -108,7 +108,7 @@ fn live(subject: &'static dyn Subject, case: Case, mode: Mode) -> Done {
         let env = tokio::time::timeout(DESTROY, Env::open(subject, mode, home.path(), mark))
             .await
             .map_err(|_| Failure::new("the environment could not be opened in time"))??;
-        let deadline = case.deadline;
+        let deadline = case.deadline * subject.patience();
         let done = match tokio::time::timeout(deadline, (case.run)(&env)).await {
             Ok(done) => done,
             Err(_) => Err(Failure::new(format!("not done after {} s", deadline.as_secs()))),

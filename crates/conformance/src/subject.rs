@@ -70,6 +70,11 @@ pub trait Subject: Send + Sync + std::fmt::Debug {
         false
     }
 
+    /// How many times as long as usual a case may take. Limits are there to find what hangs.
+    fn patience(&self) -> u32 {
+        1
+    }
+
     /// How long an outpost may take to notice that somebody who was connected is dead.
     fn notices(&self) -> std::time::Duration {
         std::time::Duration::ZERO

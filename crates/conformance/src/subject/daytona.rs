@@ -58,6 +58,11 @@ impl Subject for Emulated {
         true
     }
 
+    /// A terminal passes on four kilobytes at a time, and an emulator is at its other end.
+    fn patience(&self) -> u32 {
+        3
+    }
+
     /// A terminal outlives whoever was connected to it. The outpost waits for a sign of life.
     fn notices(&self) -> Duration {
         Duration::from_secs(16)
