@@ -90,7 +90,8 @@ impl Backend for Daytona {
             limits_disk: Support::Enforced,
             limits_processes: Support::NotEnforced,
             isolates: true,
-            persists_files: true,
+            // They sleep with the sandbox, and go with it.
+            persists_files: false,
             suspends: true,
         }
     }

@@ -6,7 +6,8 @@
 //!    which it runs. It never makes a second one: names are unique, and a question that was not answered is no answer.
 //! 3. `install` puts the outpost into it, once.
 //! 4. `place` opens a terminal in it (`terminal`), and has its shell give way to `outpost connect --text`. From then on the
-//!    terminal's websocket carries the stream in lines of text: one message each way for a command.
+//!    terminal's websocket carries the stream in lines of text: one message each way for a command. Where no websocket comes
+//!    through, single commands carry it (`exchange`).
 //!
 //! # Who stops it
 //! Whoever is connected keeps the sandbox awake. An environment that nobody uses is put away by Farshell, which stops the
@@ -18,7 +19,7 @@
 //! | `client/` | Daytona's API |
 //! | `ensure.rs`, `steps.rs` | states, and what to do in each |
 //! | `install.rs` | the outpost in the sandbox |
-//! | `place.rs`, `terminal.rs` | a sandbox and the stream to its outpost |
+//! | `place.rs`, `terminal.rs`, `exchange.rs` | a sandbox and the stream to its outpost, the usual way and the slower one |
 //! | `survey.rs`, `check.rs`, `error.rs` | what is there, what is wrong, and what to do |
 
 pub mod client;
@@ -28,6 +29,7 @@ mod check;
 mod config;
 mod ensure;
 mod error;
+mod exchange;
 mod install;
 mod labels;
 mod owner;

@@ -1,13 +1,15 @@
 //! [`Place`] in a sandbox.
 //!
 //! # From a sandbox to a stream
-//! 1. By what is known: its toolbox, and where the outpost is. Daytona's API is not asked.
+//! 1. By what is known: its toolbox, and where the outpost is. Daytona's API is not asked. By way of a terminal, and if no
+//!    websocket comes through, the slower way.
 //! 2. If that fails, the sandbox is looked at, by its id: one that was stopped is started, one that is gone is an error, and
 //!    the outpost is put into it if it is not there.
 
 use crate::client::{Client, Sandbox, State, Toolbox};
 use crate::ensure::{self, Settled, settle};
 use crate::error::explain;
+use crate::exchange;
 use crate::install::{Installed, install};
 use crate::terminal::{self, Opened};
 use farshell_engine::backend::{BoxFuture, ByteStream, Identity, Limit, Place, Support};
@@ -73,8 +75,22 @@ impl DaytonaPlace {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn by(&self, way: &(Toolbox, Installed)) -> Result<Opened> {
-        terminal::open(&self.client, &self.id, &way.0, &way.1, self.lease).await
+    async fn by(&self, (toolbox, installed): &(Toolbox, Installed)) -> Result<Opened> {
+        let by_terminal = || terminal::open(&self.client, &self.id, toolbox, installed, self.lease);
+        let refused = match by_terminal().await? {
+            // Once may be an accident.
+            Opened::NoSocket(error) if error.kind != Kind::TimedOut => match by_terminal().await? {
+                Opened::NoSocket(error) => error,
+                opened => return Ok(opened),
+            },
+            Opened::NoSocket(error) => error,
+            opened => return Ok(opened),
+        };
+        match exchange::open(&self.client, &self.id, toolbox, installed, self.lease).await {
+            Ok(opened) => Ok(opened),
+            // Why the usual way does not work tells more.
+            Err(_) => Err(refused),
+        }
     }
 
     async fn open(&self) -> Result<ByteStream> {
@@ -108,6 +124,7 @@ impl DaytonaPlace {
                 self.known().way = Some(way);
                 Ok(stream)
             }
+            Opened::NoSocket(error) => Err(unanswered(error)),
             Opened::NoProgram => {
                 let message = format!("{} was removed as soon as it was there", way.1.program);
                 Err(Error::new(Kind::Unavailable, WHAT, message))

@@ -18,9 +18,9 @@ use farshell_protocol::text::{Decoder, Encoder, GRANT, Side};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
-const WHAT: &str = "connecting to the outpost in the sandbox";
+pub(crate) const WHAT: &str = "connecting to the outpost in the sandbox";
 /// How long a shell may take to begin, and the outpost after it.
-const BEGIN: Duration = Duration::from_secs(30);
+pub(crate) const BEGIN: Duration = Duration::from_secs(30);
 /// How often we say that we are there.
 const BEAT: Duration = Duration::from_secs(5);
 /// How long the other side may be silent, pings included, before the line counts as dead.
@@ -30,22 +30,24 @@ const SILENCE: Duration = Duration::from_secs(20);
 const QUIET: u64 = 15;
 /// How often the sandbox is told that somebody needs it. Daytona's proxy does this too as long as a terminal is
 /// connected; a long silent command is not left to that.
-const AWAKE: Duration = Duration::from_secs(60);
+pub(crate) const AWAKE: Duration = Duration::from_secs(60);
 /// Stream bytes that may be on their way to us. Daytona sends a client away for whom 256 pieces of output wait, a piece
 /// being what a terminal gives at once: at most 4 KiB, of which a quarter is not ours.
 const WINDOW: u64 = 8 * GRANT;
 /// Stream bytes that fit into one message, with a third more for the text and a little for each line.
-const PIECE: usize = 44_000;
+pub(crate) const PIECE: usize = 44_000;
 /// Bytes on their way between the stream and the terminal.
-const BUFFER: usize = 256 << 10;
+pub(crate) const BUFFER: usize = 256 << 10;
 /// What a shell says if there is no such program, or none that it can run.
-const NO_PROGRAM: [i32; 2] = [126, 127];
+pub(crate) const NO_PROGRAM: [i32; 2] = [126, 127];
 
 /// What an attempt came to.
 pub(crate) enum Opened {
     Stream(ByteStream),
     /// The outpost is not there.
     NoProgram,
+    /// There is a terminal, and no websocket to it.
+    NoSocket(Error),
 }
 
 /// Removes the terminal when nobody needs it any more.
@@ -78,7 +80,10 @@ pub(crate) async fn open(
     let id = format!("farshell-{}", random(8));
     let terminal = Terminal { toolbox: toolbox.clone(), id };
     toolbox.create_pty(&terminal.id).await.map_err(|e| explain(WHAT, e))?;
-    let mut socket = toolbox.connect_pty(&terminal.id).await.map_err(|e| explain(WHAT, e))?;
+    let mut socket = match toolbox.connect_pty(&terminal.id).await {
+        Ok(socket) => socket,
+        Err(error) => return Ok(Opened::NoSocket(explain(WHAT, error))),
+    };
     let mut decoder = Decoder::new(Side::Engine);
     let begun = tokio::time::timeout(BEGIN, begin(&mut socket, &mut decoder, installed, lease)).await;
     let first = match begun {
@@ -88,12 +93,13 @@ pub(crate) async fn open(
                 return Ok(Opened::NoProgram);
             }
             let message = format!("the shell in the sandbox ended: {}{}", close.reason, noise(&decoder));
-            return Err(Error::new(Kind::Disconnected, WHAT, message));
+            return Ok(Opened::NoSocket(Error::new(Kind::Disconnected, WHAT, message)));
         }
+        Ok(Err(error)) if error.kind == Kind::Disconnected => return Ok(Opened::NoSocket(error)),
         Ok(Err(error)) => return Err(error),
         Err(_) => {
             let message = format!("no answer in {} s{}", BEGIN.as_secs(), noise(&decoder));
-            return Err(Error::new(Kind::TimedOut, WHAT, message));
+            return Ok(Opened::NoSocket(Error::new(Kind::TimedOut, WHAT, message)));
         }
     };
     let (ours, theirs) = tokio::io::duplex(BUFFER);
@@ -116,7 +122,7 @@ pub(crate) async fn open(
 }
 
 /// What the shell said last, for the error that it is.
-fn noise(decoder: &Decoder) -> String {
+pub(crate) fn noise(decoder: &Decoder) -> String {
     let said = String::from_utf8_lossy(decoder.noise()).into_owned();
     let said: String = said.chars().filter(|c| !c.is_control() || *c == '\n').collect();
     let last: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).rev().take(3).collect();

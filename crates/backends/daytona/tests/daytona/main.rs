@@ -2,6 +2,9 @@
 #![expect(clippy::unwrap_used, clippy::print_stderr, reason = "tests")]
 
 mod faults;
+mod latency;
 mod life;
 mod rig;
+mod slower;
 mod states;
+mod storm;

@@ -129,19 +129,33 @@ impl Rig {
         self.post("/emulator/faults", faults);
     }
 
+    /// Where the emulator listens.
+    pub(crate) fn address(&self) -> String {
+        self.url.trim_start_matches("http://").trim_end_matches("/api").to_owned()
+    }
+
+    /// How many requests it has had.
+    pub(crate) fn requests(&self) -> u64 {
+        self.ask("GET", "/emulator/requests", "").parse().unwrap()
+    }
+
     /// Something that only an emulator does.
     pub(crate) fn post(&self, path: &str, body: &str) {
-        let address = self.url.trim_start_matches("http://").trim_end_matches("/api");
-        let mut stream = TcpStream::connect(address).unwrap();
+        self.ask("POST", path, body);
+    }
+
+    fn ask(&self, method: &str, path: &str, body: &str) -> String {
+        let mut stream = TcpStream::connect(self.address()).unwrap();
         let length = body.len();
         write!(
             stream,
-            "POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+            "{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
         )
         .unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        answer.split_once("\r\n\r\n").unwrap().1.to_owned()
     }
 }
 
