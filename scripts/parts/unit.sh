@@ -14,15 +14,15 @@ part_unit() {
 }
 
 # The tests of all crates, the protocol's fuzz smoke among them. The conformance suite and chaos are parts of their own,
-# and so are tests that need an engine, which are in test programs called docker.
+# and so are tests that need a rig, which are in test programs called after their part.
 unit_tests() {
     local which=(--workspace --exclude farshell-conformance --locked)
     if cargo nextest --version >/dev/null 2>&1; then
-        cargo nextest run "${which[@]}" --no-fail-fast -E 'not binary(chaos) and not binary(docker) and not binary(ssh) and not binary(mcp)'
+        cargo nextest run "${which[@]}" --no-fail-fast -E 'not binary(chaos) and not binary(daytona) and not binary(docker) and not binary(ssh) and not binary(mcp)'
     else
         echo "cargo-nextest is not installed: cargo test does"
         local programs=() name
-        for name in $(test_programs | grep -vxE 'chaos|conformance|docker|mcp|ssh'); do
+        for name in $(test_programs | grep -vxE 'chaos|conformance|daytona|docker|mcp|ssh'); do
             programs+=(--test "$name")
         done
         cargo test "${which[@]}" --lib --bins "${programs[@]}" --no-fail-fast

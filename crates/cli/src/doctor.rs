@@ -94,7 +94,7 @@ fn server_finding(server: &Value) -> Finding {
 async fn examine(kind: BackendKind, config: &Config) -> Vec<Finding> {
     match kind {
         BackendKind::Local => registry::local(config.home().root()).check().await,
-        BackendKind::Docker | BackendKind::Daytona => of_settings(kind).await,
+        kind if registry::AVAILABLE.contains(&kind) => of_settings(kind).await,
         other => {
             let mut findings = vec![Finding::problem(
                 "not part of this build yet",

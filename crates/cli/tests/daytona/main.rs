@@ -1,0 +1,185 @@
+//! The program with commands in sandboxes of an emulated Daytona, as a user meets it.
+//!
+//! The emulator is the program that `FARSHELL_TEST_DAYTONA_BIN` names: see `scripts/rig`.
+#![expect(clippy::unwrap_used, reason = "a test that can't set up its world fails by saying so")]
+#![expect(clippy::print_stderr, reason = "what is skipped is said")]
+
+#[path = "../cli/rig.rs"]
+#[expect(dead_code, reason = "these tests use a part of it")]
+mod rig;
+
+use rig::World;
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+
+/// A world whose commands run in a Daytona of its own.
+struct Daytona {
+    world: Option<World>,
+    emulator: Child,
+    /// `127.0.0.1:1234`
+    address: String,
+    _dir: tempfile::TempDir,
+}
+
+impl Drop for Daytona {
+    fn drop(&mut self) {
+        // The server first: it would miss its sandboxes.
+        drop(self.world.take());
+        drop(self.emulator.stdin.take());
+        let _ = self.emulator.wait();
+    }
+}
+
+impl Daytona {
+    /// Nothing if there is no emulator, and that is said. Where tests must run, it is a failure.
+    fn new() -> Option<Self> {
+        let name = "FARSHELL_TEST_DAYTONA_BIN";
+        let Some(program) = std::env::var(name).ok().filter(|value| !value.is_empty()) else {
+            let ci = std::env::var("CI").is_ok_and(|ci| !ci.is_empty() && ci != "false");
+            assert!(!ci, "{name} is not set: the rig has no emulator");
+            eprintln!("skipped: {name} is not set; `scripts/test daytona` sets it");
+            return None;
+        };
+        let dir = tempfile::tempdir().unwrap();
+        let mut emulator = Command::new(program)
+            .args(["--delay-ms", "20", "--dir"])
+            .arg(dir.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut url = String::new();
+        BufReader::new(emulator.stdout.take().unwrap()).read_line(&mut url).unwrap();
+        let url = url.trim();
+        let world = World::new()
+            .with("TERMINAL_ENV", "daytona")
+            .with("DAYTONA_API_URL", url)
+            .with("TERMINAL_DAYTONA_IMAGE", "debian:12");
+        std::fs::write(world.hermes().join(".env"), "DAYTONA_API_KEY=dtn_test\n").unwrap();
+        let address = url.trim_start_matches("http://").trim_end_matches("/api").to_owned();
+        Some(Self { world: Some(world), emulator, address, _dir: dir })
+    }
+
+    fn world(&self) -> &World {
+        self.world.as_ref().unwrap()
+    }
+
+    fn says(&self, command: &str) -> String {
+        let said = self.world().run(command);
+        assert_eq!((said.code, said.stderr.as_str()), (0, ""), "{command}: {said:?}");
+        said.stdout
+    }
+
+    fn get(&self, path: &str) -> String {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        write!(
+            stream,
+            "GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer dtn_test\r\nConnection: close\r\n\r\n"
+        )
+        .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer.split_once("\r\n\r\n").unwrap().1.to_owned()
+    }
+
+    fn requests(&self) -> u64 {
+        self.get("/emulator/requests").parse().unwrap()
+    }
+
+    /// The ids and states of all sandboxes.
+    fn sandboxes(&self) -> Vec<(String, String)> {
+        let list: Value = serde_json::from_str(&self.get("/api/sandbox")).unwrap();
+        let text = |sandbox: &Value, name: &str| sandbox[name].as_str().unwrap().to_owned();
+        list["items"].as_array().unwrap().iter().map(|one| (text(one, "id"), text(one, "state"))).collect()
+    }
+}
+
+#[test]
+fn a_sandbox_is_put_away_and_woken_with_what_its_session_had() {
+    let Some(daytona) = Daytona::new() else { return };
+    let world = daytona.world();
+    let said = world.call(&["doctor", "daytona"]);
+    assert_eq!((said.code, said.stderr.as_str()), (0, ""), "{said:?}");
+    assert_eq!(
+        daytona.says("cd /workspace; echo kept > file; export A=1; echo ${DAYTONA_API_KEY-unset}"),
+        "unset\n"
+    );
+    let result = world.call(&["run", "--json", "exit 3"]).json();
+    assert_eq!((result["backend"].as_str(), result["exit_code"].as_i64()), (Some("daytona"), Some(3)));
+    let sleeper = world.background(&[], "echo begun; sleep 1; echo ended; exit 4");
+    world.kill_server();
+    assert_eq!(daytona.says("echo $A"), "1\n", "the shell is still the same");
+    assert_eq!(world.call(&["wait", &sleeper]).code, 4);
+    assert_eq!(world.call(&["logs", &sleeper]).stdout, "begun\nended\n");
+    let before = daytona.sandboxes();
+    assert_eq!(world.call(&["env", "stop"]).code, 0);
+    assert_eq!(daytona.sandboxes(), [(before[0].0.clone(), "stopped".to_owned())]);
+    let back = world.call(&["run", "--json", "cat file; echo $A $PWD"]).json();
+    assert_eq!(back["stdout"], "kept\n1 /workspace\n");
+    assert_eq!(back["shell_restarted"], true);
+    assert!(back["note"].as_str().unwrap().contains("as they were"), "{back}");
+    assert_eq!(daytona.sandboxes(), before);
+    assert_eq!(world.call(&["env", "rm"]).code, 0);
+    assert_eq!(daytona.sandboxes(), []);
+}
+
+#[test]
+fn changed_settings_cost_no_file() {
+    let Some(daytona) = Daytona::new() else { return };
+    let world = daytona.world();
+    daytona.says("echo work > /workspace/file");
+    let config = world.hermes().join("config.yaml");
+    for asleep in [false, true] {
+        if asleep {
+            assert_eq!(world.call(&["env", "stop"]).code, 0);
+        }
+        // Also by a server that knows nothing of it.
+        for forgotten in [false, true] {
+            std::fs::write(&config, "terminal:\n  container_cpu: 2\n").unwrap();
+            if forgotten {
+                world.kill_server();
+            }
+            let said = world.run("true");
+            assert_eq!(said.code, 125, "{said:?}");
+            assert!(said.stderr.contains("container_cpu: 1 -> 2"), "{said:?}");
+            assert!(said.stderr.contains("farshell env rm daytona/default"), "{said:?}");
+            std::fs::remove_file(&config).unwrap();
+        }
+        assert_eq!(daytona.says("cat /workspace/file"), "work\n");
+    }
+}
+
+#[test]
+fn a_server_that_is_killed_at_any_step_leaves_one_sandbox() {
+    let Some(daytona) = Daytona::new() else { return };
+    let world = daytona.world();
+    // While one is made; while one that sleeps is woken.
+    for fresh in [true, false] {
+        for step in 1.. {
+            let put_away = if fresh { "rm" } else { "stop" };
+            world.call(&["env", put_away, "daytona/default"]);
+            let before = daytona.requests();
+            let mut running = world.command(&["run", "echo there"]).spawn().unwrap();
+            let mut done = false;
+            rig::wait_until("the step", || {
+                done = running.try_wait().unwrap().is_some();
+                done || daytona.requests() >= before + step
+            });
+            world.kill_server();
+            let said = rig::finish(running);
+            let all = daytona.sandboxes();
+            assert!(all.len() <= 1, "step {step}: {all:?}");
+            assert_eq!(daytona.says("echo here"), "here\n", "step {step}, after {said:?}");
+            let now = daytona.sandboxes();
+            assert_eq!(now.len(), 1, "step {step}: {now:?}");
+            // The one that was there is the one that is used.
+            assert!(all.is_empty() || all[0].0 == now[0].0, "step {step}: {all:?}, {now:?}");
+            if done {
+                assert!(step > 5, "{step}");
+                break;
+            }
+        }
+    }
+}
