@@ -5,6 +5,7 @@
 //! | [`backend`] | the two traits behind which every kind of place stands, and what they promise |
 //! | [`client`] | the one client of the outpost: calls, streams, reconnection, resumption |
 //! | [`environment`] | a task's place with its outpost and its settings |
+//! | [`owner`] | whose things they are in a place that others use too |
 //! | [`shared`] | a socket in a directory that a hostile container shares |
 //! | [`capture`] | output collected within bounds |
 //! | [`error`] | what can go wrong, for programs and for people |
@@ -14,6 +15,7 @@ pub mod capture;
 pub mod client;
 pub mod environment;
 pub mod error;
+pub mod owner;
 pub mod shared;
 mod socket;
 

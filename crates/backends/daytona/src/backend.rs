@@ -6,11 +6,11 @@ use crate::ensure::{ensure, remove};
 use crate::error::{explain, first_contact};
 use crate::labels::{self, Whose};
 use crate::place::DaytonaPlace;
-use crate::{check, owner, survey};
+use crate::{check, survey};
 use farshell_engine::backend::{
     Backend, BoxFuture, Capabilities, Finding, Found, Place, Progress, Spec, Support,
 };
-use farshell_engine::{Error, Kind, Result};
+use farshell_engine::{Error, Kind, Result, owner};
 use std::sync::{Arc, OnceLock};
 
 /// Where a home notes that it has used Daytona.

@@ -14,7 +14,7 @@
 use crate::client::{Client, ClientError, Toolbox};
 use crate::error::explain;
 use crate::install::{Installed, quoted};
-use crate::owner::random;
+use crate::random::random;
 use crate::terminal::{AWAKE, BEGIN, BUFFER, NO_PROGRAM, Opened, PIECE, WHAT, noise};
 use farshell_engine::backend::ByteStream;
 use farshell_engine::{Error, Kind, Result};

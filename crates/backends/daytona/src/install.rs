@@ -2,7 +2,7 @@
 
 use crate::client::{Toolbox, Upload};
 use crate::error::explain;
-use crate::owner::random;
+use crate::random::random;
 use bytes::Bytes;
 use farshell_engine::{Error, Kind, Result};
 use std::time::Duration;

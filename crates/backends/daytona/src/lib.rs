@@ -15,7 +15,7 @@
 //!
 //! | file | owns |
 //! |---|---|
-//! | `config.rs`, `labels.rs`, `owner.rs` | settings; what a sandbox is called, and whose it is |
+//! | `config.rs`, `labels.rs` | settings; what a sandbox is called, and whose it is |
 //! | `client/` | Daytona's API |
 //! | `ensure.rs`, `steps.rs` | states, and what to do in each |
 //! | `install.rs` | the outpost in the sandbox |
@@ -32,8 +32,8 @@ mod error;
 mod exchange;
 mod install;
 mod labels;
-mod owner;
 mod place;
+mod random;
 mod steps;
 mod survey;
 mod terminal;

@@ -11,7 +11,7 @@
 use crate::client::{Client, Close, Said, Socket, Toolbox};
 use crate::error::explain;
 use crate::install::{Installed, quoted};
-use crate::owner::random;
+use crate::random::random;
 use farshell_engine::backend::ByteStream;
 use farshell_engine::{Error, Kind, Result};
 use farshell_protocol::text::{Decoder, Encoder, GRANT, Side};

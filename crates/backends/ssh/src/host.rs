@@ -4,9 +4,9 @@ use crate::config::Config;
 use crate::link::Link;
 use crate::links::{Links, Use};
 use crate::script::{Answers, Script, Wish};
-use crate::{error, owner, stream, upload};
+use crate::{error, stream, upload};
 use farshell_engine::backend::{ByteStream, Identity, Progress, TaskName};
-use farshell_engine::{Error, Kind, Result};
+use farshell_engine::{Error, Kind, Result, owner};
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -26,7 +26,7 @@
 //! | `client.rs`, `error.rs` | running `ssh`, and what it means when it fails |
 //! | `link.rs`, `links.rs` | connections, and forwarded sockets |
 //! | `session.rs`, `script.rs` | running something on the host |
-//! | `host.rs`, `upload.rs`, `owner.rs` | the host, the outpost on it, and whose it is |
+//! | `host.rs`, `upload.rs` | the host, and the outpost on it |
 //! | `place.rs`, `stream.rs`, `survey.rs` | outposts of tasks |
 //! | `credentials.rs` | files of the user's that the host gets |
 //! | `check.rs` | what is wrong, and what to do |
@@ -41,7 +41,6 @@ mod host;
 mod link;
 mod links;
 mod options;
-mod owner;
 mod place;
 mod room;
 mod script;
