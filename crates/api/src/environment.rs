@@ -32,6 +32,9 @@ pub struct Environment {
     /// Limits (`cpu`, `memory`, `disk`, `processes`), and how each is kept.
     #[serde(default)]
     pub limits: BTreeMap<String, Limit>,
+    /// What its place says of itself now: the node of a batch job, and the time it has left.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<String>,
     /// What is being done while its place is made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,

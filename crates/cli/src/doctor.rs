@@ -10,7 +10,6 @@ use farshell_engine::backend::{Finding, Severity};
 use farshell_engine::{Backend, Error};
 use farshell_keeper::{Asker, Backends as _};
 use serde_json::{Value, json};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 /// What was found out about one backend.
@@ -133,26 +132,17 @@ async fn of_settings(kind: BackendKind) -> Vec<Finding> {
 /// What a backend will need, as far as a look at this machine can tell.
 fn surroundings(kind: BackendKind, config: &Config) -> Vec<Finding> {
     match kind {
-        BackendKind::Local | BackendKind::Docker | BackendKind::Ssh | BackendKind::Daytona => Vec::new(),
-        BackendKind::Singularity => vec![program(&["apptainer", "singularity"], "install Apptainer")],
+        BackendKind::Local
+        | BackendKind::Docker
+        | BackendKind::Ssh
+        | BackendKind::Singularity
+        | BackendKind::Daytona => Vec::new(),
         BackendKind::Modal => vec![credentials(
             config,
             &["MODAL_TOKEN_ID", "MODAL_TOKEN_SECRET"],
             "create a token at modal.com and store both parts with `farshell config set NAME -`",
         )],
     }
-}
-
-fn program(names: &[&str], hint: &str) -> Finding {
-    match names.iter().find_map(|name| on_path(name)) {
-        Some(path) => Finding::good(format!("found {}", path.display())),
-        None => Finding::warning(format!("no {} in PATH", names.join(" or ")), hint),
-    }
-}
-
-fn on_path(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|dir| dir.join(name)).find(|file| file.is_file())
 }
 
 /// Whether they are set; never what they are.

@@ -105,6 +105,9 @@ fn text(environment: &Environment, style: Style) -> String {
     if let Some(place) = &environment.place {
         line("place", &format!("{} ({})", place.name, place.id));
     }
+    if let Some(status) = &environment.status {
+        line("now", status);
+    }
     line("tasks", &environment.tasks.join(", "));
     line("runs", &runs(environment));
     line("created", &times::ago(environment.created_at, now));

@@ -5,14 +5,20 @@ use farshell_daytona::Daytona;
 use farshell_docker::Docker;
 use farshell_engine::{Backend, Error, Kind};
 use farshell_keeper::{Asker, Backends};
+use farshell_singularity::Singularity;
 use farshell_ssh::Ssh;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
 /// The backends that this build can serve.
-pub(crate) const AVAILABLE: &[BackendKind] =
-    &[BackendKind::Local, BackendKind::Docker, BackendKind::Ssh, BackendKind::Daytona];
+pub(crate) const AVAILABLE: &[BackendKind] = &[
+    BackendKind::Local,
+    BackendKind::Docker,
+    BackendKind::Ssh,
+    BackendKind::Singularity,
+    BackendKind::Daytona,
+];
 
 /// What the server opens backends with.
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +44,15 @@ impl Backends for Registry {
                 credential_root: asker.home.to_owned(),
                 credential_files: settings.credential_files.clone(),
             }))),
+            settings::Backend::Singularity(singularity) => {
+                Ok(Arc::new(Singularity::new(farshell_singularity::Config {
+                    home: asker.home.join("farshell"),
+                    settings: (**singularity).clone(),
+                    environment: asker.environment.clone(),
+                    credential_root: asker.home.to_owned(),
+                    credential_files: settings.credential_files.clone(),
+                })))
+            }
             settings::Backend::Daytona(daytona) => Ok(Arc::new(Daytona::new(farshell_daytona::Config {
                 home: asker.home.join("farshell"),
                 settings: daytona.clone(),
@@ -54,7 +69,7 @@ impl Backends for Registry {
 
     fn all(&self, home: &Path) -> Vec<Arc<dyn Backend>> {
         let mut all: Vec<Arc<dyn Backend>> = vec![Arc::new(local(home))];
-        all.extend(docker_of_server(home).map(|(backend, _)| backend));
+        all.extend(SERVER.iter().filter_map(|kind| used_by_server(home, *kind)).map(|(backend, _)| backend));
         all.extend(ssh_of_server(home));
         all.extend(daytona_of_server(home));
         all
@@ -63,10 +78,14 @@ impl Backends for Registry {
     // Not the host: nobody logs in, and perhaps asks for a touch of a key, unless somebody has asked for something.
     fn swept(&self, home: &Path) -> Vec<Arc<dyn Backend>> {
         let mut all: Vec<Arc<dyn Backend>> = vec![Arc::new(local(home))];
-        all.extend(docker_of_server(home).filter(|(_, sweeps)| *sweeps).map(|(backend, _)| backend));
+        let others = SERVER.iter().filter_map(|kind| used_by_server(home, *kind));
+        all.extend(others.filter(|(_, sweeps)| *sweeps).map(|(backend, _)| backend));
         all
     }
 }
+
+/// Backends that a server asks for what nobody remembers.
+const SERVER: [BackendKind; 2] = [BackendKind::Docker, BackendKind::Singularity];
 
 /// The local backend, which needs no settings of its own.
 pub(crate) fn local(home: &Path) -> farshell_local::Local {
@@ -74,18 +93,18 @@ pub(crate) fn local(home: &Path) -> farshell_local::Local {
     farshell_local::Local::new(farshell_local::Config { home: home.join("farshell") })
 }
 
-/// The Docker engine that the server itself knows of, and whether what nobody claims is to be removed from it. An
-/// engine that this home has never used is not asked anything.
-fn docker_of_server(home: &Path) -> Option<(Arc<dyn Backend>, bool)> {
-    if !home.join("farshell/run/docker").is_dir() {
+/// A backend as the server itself knows it, and whether what nobody claims is to be removed from it. One that this home
+/// has never used is not asked anything.
+fn used_by_server(home: &Path, kind: BackendKind) -> Option<(Arc<dyn Backend>, bool)> {
+    if !home.join("farshell/run").join(kind.as_str()).is_dir() {
         return None;
     }
-    let context = Context::from_process().ok()?.with_override("backend", "docker");
-    let environment = context.environment.clone();
-    let settings = Config::load(context).ok()?.resolve().ok()?.settings;
-    let settings::Backend::Docker(docker) = &settings.backend else { return None };
-    let asker = Asker { home, environment: &environment, start_dir: None };
-    Some((Registry.open(&settings, &asker).ok()?, docker.orphan_reaper))
+    let (backend, settings) = of_server(home, kind)?;
+    let sweeps = match &settings.backend {
+        settings::Backend::Docker(docker) => docker.orphan_reaper,
+        _ => true,
+    };
+    Some((backend, sweeps))
 }
 
 /// The host that the server itself knows of. One that this home has never used is not asked anything.
@@ -93,7 +112,7 @@ fn ssh_of_server(home: &Path) -> Option<Arc<dyn Backend>> {
     if !home.join("farshell/owner").is_file() {
         return None;
     }
-    of_server(home, "ssh")
+    Some(of_server(home, BackendKind::Ssh)?.0)
 }
 
 /// The Daytona account that the server itself knows of. One that this home has never used is not asked anything.
@@ -102,16 +121,16 @@ fn daytona_of_server(home: &Path) -> Option<Arc<dyn Backend>> {
     if !Daytona::was_used(&home.join("farshell")) {
         return None;
     }
-    of_server(home, "daytona")
+    Some(of_server(home, BackendKind::Daytona)?.0)
 }
 
 /// A backend with the settings that the server itself has.
-fn of_server(home: &Path, backend: &str) -> Option<Arc<dyn Backend>> {
-    let context = Context::from_process().ok()?.with_override("backend", backend);
+fn of_server(home: &Path, kind: BackendKind) -> Option<(Arc<dyn Backend>, Settings)> {
+    let context = Context::from_process().ok()?.with_override("backend", kind.as_str());
     let environment = context.environment.clone();
     let settings = Config::load(context).ok()?.resolve().ok()?.settings;
     let asker = Asker { home, environment: &environment, start_dir: None };
-    Registry.open(&settings, &asker).ok()
+    Some((Registry.open(&settings, &asker).ok()?, settings))
 }
 
 /// Variables from `.env` that only a backend is to know.

@@ -40,20 +40,34 @@ impl StartDirectory {
         if docker.mount_cwd_to_workspace && self.on_host().is_some() {
             return WORKSPACE.into();
         }
-        let under = |volume: &&Volume| {
-            let below = Path::new(path).strip_prefix(&volume.source).ok()?;
-            let target = Path::new(&volume.target);
-            let joined = if below.as_os_str().is_empty() { target.to_owned() } else { target.join(below) };
-            Some((volume.source.len(), joined.to_string_lossy().into_owned()))
-        };
-        let mounted = docker.volumes.iter().filter(|volume| volume.source.starts_with('/'));
-        if let Some((_, inside)) = mounted.filter_map(|volume| under(&volume)).max() {
-            return inside;
+        inside(path, &docker.volumes)
+    }
+
+    /// The path in a Singularity instance that shares these directories with this machine.
+    #[must_use]
+    pub fn in_instance(&self, bind: &[Volume]) -> String {
+        match self {
+            Self::BackendDefault => "/root".into(),
+            Self::Path(path) => inside(path, bind),
         }
-        match HOST_PREFIXES.iter().any(|prefix| path.starts_with(prefix)) {
-            true => WORKSPACE.into(),
-            false => path.clone(),
-        }
+    }
+}
+
+/// Where a path is in a container that shares these directories.
+fn inside(path: &str, volumes: &[Volume]) -> String {
+    let under = |volume: &Volume| {
+        let below = Path::new(path).strip_prefix(&volume.source).ok()?;
+        let target = Path::new(&volume.target);
+        let joined = if below.as_os_str().is_empty() { target.to_owned() } else { target.join(below) };
+        Some((volume.source.len(), joined.to_string_lossy().into_owned()))
+    };
+    let mounted = volumes.iter().filter(|volume| volume.source.starts_with('/'));
+    if let Some((_, inside)) = mounted.filter_map(under).max() {
+        return inside;
+    }
+    match HOST_PREFIXES.iter().any(|prefix| path.starts_with(prefix)) {
+        true => WORKSPACE.into(),
+        false => path.to_owned(),
     }
 }
 

@@ -210,7 +210,11 @@ pub struct SingularitySettings {
     pub env: Vec<(String, Secret)>,
     /// GPU support.
     pub gpu: SingularityGpu,
-    /// Further arguments of `instance start`.
+    /// Processes at one time. `None` means no limit.
+    pub pids_limit: Option<u64>,
+    /// All files of the instance are in one file of the size that the limits say.
+    pub disk_image: bool,
+    /// Further arguments of `apptainer exec`.
     pub extra_args: Vec<String>,
     /// The Slurm job to run in, if any.
     pub slurm: Option<Slurm>,
@@ -352,6 +356,8 @@ impl Settings {
                 bind: volumes("singularity_bind"),
                 env: values.variables("singularity_env"),
                 gpu: values.choice("singularity_gpu", SingularityGpu::None),
+                pids_limit: values.limit("singularity_pids_limit"),
+                disk_image: values.bool("singularity_disk_image"),
                 extra_args: values.list("singularity_extra_args"),
                 slurm: values.slurm("singularity_slurm"),
                 scratch_dir: path("scratch_dir"),

@@ -70,6 +70,8 @@ pub(crate) enum Need {
     Nothing,
     /// A socket on this machine.
     Socket,
+    /// Whoever connects starts an outpost that has ended.
+    Wake,
     /// A shell that is bash: what the case is about is no part of any other.
     Bash,
 }

@@ -95,6 +95,7 @@ fn unfit(subject: &dyn Subject, need: Need) -> Option<&'static str> {
     match need {
         Need::Nothing => None,
         Need::Socket => (!subject.has_socket()).then_some("its outpost has no socket on this machine"),
+        Need::Wake => (!subject.wakes()).then_some("its outpost is not started again by whoever connects"),
         Need::Bash => (!subject.bash()).then_some("its shell is not bash"),
     }
 }

@@ -3,6 +3,7 @@
 mod daytona;
 mod docker;
 mod local;
+mod singularity;
 mod ssh;
 
 use farshell_engine::backend::{Backend, TaskName};
@@ -21,6 +22,9 @@ pub fn subjects() -> &'static [&'static dyn Subject] {
         &ssh::STOCK,
         &ssh::BY_SESSION,
         &ssh::BEHIND,
+        &singularity::DEBIAN,
+        &singularity::BUSYBOX,
+        &singularity::SLURM,
         &daytona::Emulated,
     ]
 }
@@ -78,6 +82,12 @@ pub trait Subject: Send + Sync + std::fmt::Debug {
     /// How long an outpost may take to notice that somebody who was connected is dead.
     fn notices(&self) -> std::time::Duration {
         std::time::Duration::ZERO
+    }
+
+    /// Whoever connects to a place whose outpost has ended starts another. Elsewhere the place is gone then, and is to
+    /// be provisioned anew.
+    fn wakes(&self) -> bool {
+        true
     }
 
     /// The outpost's socket on this machine, where there is one.

@@ -104,7 +104,8 @@ pub trait Place: Send + Sync + std::fmt::Debug {
     fn identity(&self) -> Identity;
 
     /// Opens a byte stream to the place's outpost, starting that if it does not run. May be called again
-    /// after a stream broke, and while others are open.
+    /// after a stream broke, and while others are open. Where starting it means to wait in a queue, the place is gone
+    /// instead: whoever provisions it anew is told about the wait.
     ///
     /// # Errors
     /// The place is gone or can't be reached; the kind says which, and whether a retry can help.
@@ -136,6 +137,11 @@ pub trait Place: Send + Sync + std::fmt::Debug {
         false
     }
 
+    /// What is to be said of it at this moment, for people: `Slurm job 12 on n1, 58 min left`. Asks nobody.
+    fn status(&self) -> Option<String> {
+        None
+    }
+
     /// Why the outpost that was here before is gone, as far as the place can tell: `the container ran out of memory and
     /// was killed`. Known once [`Place::connect`] has found that out.
     fn epitaph(&self) -> Option<String> {
@@ -146,6 +152,12 @@ pub trait Place: Send + Sync + std::fmt::Debug {
 /// Is told what takes long while a place is made.
 pub trait Progress: Send + Sync {
     fn say(&self, news: &News);
+
+    /// Ends when nobody wants the place any more: who waited has gone, or somebody removes it. Only what waits for others
+    /// to make room (a queue) is given up then: what is half made is finished.
+    fn gone(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::pending())
+    }
 }
 
 /// For those who don't care.

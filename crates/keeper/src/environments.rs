@@ -1,5 +1,6 @@
 //! Environments: found or made on first use, recorded before they are made, ended under the same lock.
 
+use crate::demand::Waiter;
 use crate::ending::{Ending, Why};
 use crate::events::event;
 use crate::place::Kept;
@@ -113,6 +114,8 @@ impl Environments {
                     checked => return checked,
                 }
             }
+            // Dropped with the caller: what only waits in a queue is given up when nobody wants it any more.
+            let _waiter = Waiter::to_use(&slot);
             let before = slot.lock().attempts;
             let news = slot.news.subscribe();
             let making = {
@@ -150,6 +153,10 @@ impl Environments {
             if let Some(failure) = inner.failure.as_ref().filter(|_| inner.attempts > before) {
                 return Err(failure.error());
             }
+        }
+        // Its caller has gone, and so have all others: there is nothing to be begun.
+        if !slot.demand.is_there() {
+            return Ok(None);
         }
         match slot.enter(wanted, resolved, background) {
             Entry::In(entered) => return Ok(Some(entered)),

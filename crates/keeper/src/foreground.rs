@@ -4,7 +4,7 @@
 use crate::audit::{self, Audited};
 use crate::background::{blank, session_of};
 use crate::gate::Cleared;
-use crate::progress::Progress;
+use crate::progress::{Observer, Progress};
 use crate::promotion::{Promotion, time_is_up};
 use crate::request::{Plan, Way};
 use crate::resolve::Resolved;
@@ -205,14 +205,23 @@ impl Inner {
         self: &Arc<Self>,
         plan: Plan,
         cleared: Cleared,
-        progress: Progress<'_>,
+        observer: &dyn Observer,
     ) -> Result<Job> {
         let Cleared { resolved, wanted, audited } = cleared;
         let session = sessions::outpost_name(wanted.shared, wanted.task.as_str(), &plan.request.session)?;
         let mut start = plan.start(&resolved.settings, session)?;
         start.variables.clone_from(&resolved.variables);
         let promotion = plan.promotion(&resolved.settings)?;
-        let entered = self.environments.enter(&wanted, &resolved, false, progress).await?;
+        let progress: Progress<'_> = &|news| observer.progress(news);
+        let entered = tokio::select! {
+            biased;
+            entered = self.environments.enter(&wanted, &resolved, false, progress) => entered?,
+            // What is made is made all the same, unless it only waits in a queue.
+            () = observer.gone() => {
+                let what = format!("waiting for environment {}", wanted.key);
+                return Err(Error::new(Kind::NotStarted, what, "whoever waited for it has gone"));
+            }
+        };
         let promotion = match promotion {
             Some(after) => Some(Promotion::promise(&plan, after, &entered.slot).await?),
             None => None,
@@ -239,7 +248,7 @@ impl Inner {
     /// A foreground command with its whole output.
     pub(crate) async fn run(self: &Arc<Self>, run: Run, cleared: Cleared) -> Result<RunResult> {
         let session = run.plan.request.session.clone();
-        let job = self.job(run.plan, cleared, &|_| {}).await?;
+        let job = self.job(run.plan, cleared, &()).await?;
         let (live, id) = (Arc::clone(&job.entered.live), job.plan.id.clone());
         let (mut capture, input) = (Capture::new(run.max_output), run.input);
         let finished = {

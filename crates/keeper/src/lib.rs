@@ -22,7 +22,7 @@
 //! | `resolve`, `spec`, `sessions`, `variables` | what does a caller mean, and what counts for it? |
 //! | `request` | can it be done? |
 //! | `gate`, `rules`, `approvals`, `denial`, `audit` | may it be done? |
-//! | `environments`, `slot`, `place`, `shells`, `shown`, `progress` | where? |
+//! | `environments`, `slot`, `demand`, `place`, `shells`, `shown`, `progress` | where? |
 //! | `ending`, `reaper`, `removal`, `gc` | when does that end? |
 //! | `foreground`, `promotion`, `background`, `watching`, `watch` | what runs? |
 //! | `processes`, `logs`, `screen`, `streams` | how is it seen and steered? |
@@ -34,6 +34,7 @@ mod alive;
 mod approvals;
 mod audit;
 mod background;
+mod demand;
 mod denial;
 mod ending;
 mod environments;

@@ -79,6 +79,10 @@ impl Place for Kept {
         self.place.sleeps()
     }
 
+    fn status(&self) -> Option<String> {
+        self.place.status()
+    }
+
     fn epitaph(&self) -> Option<String> {
         self.place.epitaph()
     }

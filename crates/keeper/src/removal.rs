@@ -1,5 +1,6 @@
 //! Ending environments because somebody wants it.
 
+use crate::demand::Waiter;
 use crate::ending::{Ending, Why};
 use crate::slot::{Live, Phase, Slot};
 use crate::{Inner, api_error};
@@ -53,7 +54,10 @@ impl Inner {
             under_way.push((
                 key,
                 self.common.tasks.spawn(async move {
+                    // What only waits in a queue is given up, and does not keep this waiting.
+                    let waiter = Waiter::to_remove(&slot);
                     let _life = slot.life.lock().await;
+                    drop(waiter);
                     let had = inner.environments.backend_of(&slot);
                     inner.remove_one(&slot, force, why).await?;
                     match (why, had) {

@@ -63,6 +63,10 @@ pub(crate) fn defaults(
             let cwd = settings.cwd.in_container(docker);
             return Ok(SessionDefaults { cwd: Some(cwd.into_bytes()), ..SessionDefaults::plain(mode) });
         }
+        settings::Backend::Singularity(singularity) => {
+            let cwd = settings.cwd.in_instance(&singularity.bind);
+            return Ok(SessionDefaults { cwd: Some(cwd.into_bytes()), ..SessionDefaults::plain(mode) });
+        }
         settings::Backend::Ssh(_) => {
             // As a login there would begin, in the host's own words: `~` is expanded by the outpost.
             let init_files = ["/etc/profile", "~/.bash_profile", "~/.profile"].map(ByteBuf::from).to_vec();

@@ -1,8 +1,9 @@
 //! An environment as the API shows it.
 
-use crate::slot::{LIMITS, Slot};
+use crate::slot::{LIMITS, Phase, Slot};
 use crate::{now, request};
 use farshell_api::environment::{Environment, Limit, Progress};
+use farshell_engine::Place;
 use farshell_engine::backend::Capabilities;
 use std::collections::BTreeMap;
 use tokio::time::Instant;
@@ -29,6 +30,10 @@ impl Slot {
             lifetime_seconds: row.lifetime_seconds,
             expires_at: left.map(|left| now().saturating_add(request::millis(left))),
             limits: limits.unwrap_or_default(),
+            status: match &inner.phase {
+                Phase::Ready(live) => live.place.status(),
+                _ => None,
+            },
             progress: self.news.borrow().as_ref().map(|news| Progress {
                 message: news.message.clone(),
                 done: news.part.map(|(done, _)| done),
@@ -40,10 +45,7 @@ impl Slot {
 }
 
 /// What a place says of limits, and its backend of those of which the place says nothing.
-pub(crate) fn limits(
-    capabilities: Capabilities,
-    place: &dyn farshell_engine::Place,
-) -> BTreeMap<String, Limit> {
+pub(crate) fn limits(capabilities: Capabilities, place: &dyn Place) -> BTreeMap<String, Limit> {
     let mut limits: BTreeMap<String, Limit> = [
         ("cpu", capabilities.limits_cpu),
         ("memory", capabilities.limits_memory),

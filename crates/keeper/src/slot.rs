@@ -4,6 +4,7 @@
 //! whoever does that holds [`Slot::life`], and calls that find the environment not ready wait for it.
 
 use crate::alive::{Alive, Token};
+use crate::demand::Demand;
 use crate::now;
 use crate::place::{Gate, Kept};
 use crate::reaper::Timer;
@@ -15,7 +16,7 @@ use crate::tasks::Tasks;
 use farshell_api::environment::EnvironmentState;
 use farshell_api::run::Place;
 use farshell_config::settings;
-use farshell_engine::backend::News;
+use farshell_engine::backend::{BoxFuture, News};
 use farshell_engine::{Backend, Error, Kind, Outpost};
 use farshell_store::{EnvironmentRow, NewEvent, Store};
 use serde_json::json;
@@ -137,11 +138,16 @@ pub(crate) struct Slot {
     pub(crate) left: Notify,
     /// What takes long while the place is made, for all who wait for it.
     pub(crate) news: watch::Sender<Option<News>>,
+    pub(crate) demand: Demand,
 }
 
 impl farshell_engine::backend::Progress for Slot {
     fn say(&self, news: &News) {
         self.news.send_replace(Some(news.clone()));
+    }
+
+    fn gone(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.demand.none())
     }
 }
 
@@ -228,6 +234,7 @@ impl Slot {
             }),
             left: Notify::new(),
             news: watch::Sender::new(None),
+            demand: Demand::default(),
         }
     }
 

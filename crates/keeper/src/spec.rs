@@ -1,12 +1,11 @@
 //! What a place is made from: if any of it changes, it is another place.
 //!
 //! What a session begins with (variables, directory) is no part of it, nor is anything about single commands. Variables
-//! that travel with each call (`docker_env`, `docker_forward_env`) are no part of it either.
+//! that travel with each call (`docker_env`, `docker_forward_env`, `singularity_env`) are no part of it either.
 
 use crate::Asker;
-use farshell_config::settings::{Backend, ContainerSettings, Secret, Settings};
+use farshell_config::settings::{Backend, ContainerSettings, Settings};
 use farshell_config::volume::Volume;
-use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::path::PathBuf;
@@ -27,7 +26,7 @@ pub(crate) const ENGINE: &[&str] = &[
 /// Variables that say where Daytona is, and for whom.
 pub(crate) const DAYTONA: &[&str] = &["DAYTONA_API_URL", "DAYTONA_SERVER_URL", "DAYTONA_ORGANIZATION_ID"];
 
-/// The settings of which a place is made, by their names. Secrets are there as hashes.
+/// The settings of which a place is made, by their names.
 pub(crate) fn settings(settings: &Settings, asker: &Asker<'_>) -> BTreeMap<String, String> {
     let mut spec = Spec::default();
     match &settings.backend {
@@ -66,9 +65,13 @@ pub(crate) fn settings(settings: &Settings, asker: &Asker<'_>) -> BTreeMap<Strin
         Backend::Singularity(singularity) => {
             spec.add("singularity_image", &singularity.image);
             spec.list("singularity_bind", &volumes(&singularity.bind));
-            spec.list("singularity_env", &variables(&singularity.env));
             spec.add("singularity_gpu", singularity.gpu);
+            spec.limit("singularity_pids_limit", singularity.pids_limit);
+            spec.add("singularity_disk_image", singularity.disk_image);
             spec.list("singularity_extra_args", &singularity.extra_args);
+            if let Some(dir) = &singularity.scratch_dir {
+                spec.add("scratch_dir", dir.display());
+            }
             if let Some(slurm) = &singularity.slurm {
                 spec.add("singularity_slurm", format!("{slurm:?}"));
             }
@@ -154,16 +157,6 @@ fn volumes(volumes: &[Volume]) -> Vec<String> {
         format!("{}:{}{options}", volume.source, volume.target)
     };
     volumes.iter().map(shown).collect()
-}
-
-/// Values may be secret, and this is shown.
-fn variables(variables: &[(String, Secret)]) -> Vec<String> {
-    let shown = |(name, value): &(String, Secret)| {
-        let hash = Sha256::digest(value.reveal());
-        let hash: String = hash.iter().take(6).map(|b| format!("{b:02x}")).collect();
-        format!("{name}=sha256:{hash}")
-    };
-    variables.iter().map(shown).collect()
 }
 
 #[cfg(test)]

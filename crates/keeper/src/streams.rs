@@ -55,7 +55,7 @@ impl Inner {
                 let plan = Plan::new(*start, Way::Stream)?;
                 if !plan.background {
                     let cleared = self.clear(&plan, by, observer).await?;
-                    return self.stream_cleared(plan, cleared, progress).await;
+                    return self.stream_cleared(plan, cleared, observer).await;
                 }
                 let inner = Arc::clone(self);
                 let id = plan.id.as_str().to_owned();
@@ -81,9 +81,9 @@ impl Inner {
         self: &Arc<Self>,
         plan: Plan,
         cleared: Cleared,
-        progress: Progress<'_>,
+        observer: &dyn Observer,
     ) -> Result<Stream> {
-        let job = self.job(plan, cleared, progress).await?;
+        let job = self.job(plan, cleared, observer).await?;
         let process = job.foreground.process();
         let instance = Some(job.foreground.instance.clone());
         Ok(self.opened(process, 0, instance, None, Work::Start(Box::new(job))))
@@ -99,7 +99,7 @@ impl Inner {
         let resolved = self.resolver.resolve(&plan.request.target)?;
         let wanted = resolved.wanted(&plan.request.target.task)?;
         let cleared = Cleared { resolved, wanted, audited: permit.audited };
-        self.stream_cleared(plan, cleared, &|news| observer.progress(news)).await
+        self.stream_cleared(plan, cleared, observer).await
     }
 
     fn opened(

@@ -112,6 +112,7 @@ pub(crate) fn for_each_call(settings: &Settings, config: &Config) -> Option<Vec<
     let (fixed, forwarded): (&[_], &[_]) = match &settings.backend {
         Backend::Local(_) => return None,
         Backend::Docker(docker) => (&docker.env, &docker.forward_env),
+        Backend::Singularity(singularity) => (&singularity.env, &[]),
         _ => (&[], &[]),
     };
     let fixed = fixed.iter().map(|(name, value)| (name.clone(), value.reveal().to_owned()));

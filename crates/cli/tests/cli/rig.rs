@@ -156,11 +156,8 @@ impl Drop for World {
             .map(|entries| entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()))
             // What a backend keeps for its containers or connections is there once it has been used.
             .map(|names| {
-                names
-                    .filter(|name| {
-                        !name.starts_with('.') && !["daytona", "docker", "ssh"].contains(&name.as_str())
-                    })
-                    .collect()
+                let used = ["daytona", "docker", "ssh", "singularity"];
+                names.filter(|name| !name.starts_with('.') && !used.contains(&name.as_str())).collect()
             })
             .unwrap_or_default();
         assert!(left.is_empty(), "environments stay: {left:?}");

@@ -323,11 +323,11 @@ fn start_files_are_sourced_unless_others_are_named() {
 #[test]
 fn another_backend_is_refused_and_never_replaced() {
     let world = World::new();
-    for backend in ["singularity", "modal"] {
+    for backend in ["modal"] {
         let refused = said(
             "",
             &format!(
-                "farshell: choosing the backend: backend {backend} is not part of this build yet; available: local, docker, ssh, daytona\n\
+                "farshell: choosing the backend: backend {backend} is not part of this build yet; available: local, docker, ssh, singularity, daytona\n\
                  hint: nothing was run, here or elsewhere; choose an available backend with --backend or \
                  `farshell config set backend NAME`\n"
             ),

@@ -11,12 +11,12 @@ const LATER: Duration = Duration::from_secs(5);
 
 cases! {
     Any:
-        an_idle_outpost_ends,
-        hermes_12_a_background_process_keeps_it_alive,
+        an_idle_outpost_ends needs Wake,
+        hermes_12_a_background_process_keeps_it_alive needs Wake,
         a_daemon_keeps_it_alive,
         a_connection_keeps_it_alive,
-        a_session_alone_does_not_keep_it_alive,
-        hermes_11_a_killed_client_leaves_nothing_for_ever;
+        a_session_alone_does_not_keep_it_alive needs Wake,
+        hermes_11_a_killed_client_leaves_nothing_for_ever needs Wake;
 }
 
 async fn instance(env: &Env) -> Result<String, crate::Failure> {

@@ -15,7 +15,7 @@ cases! {
         hermes_92162_reading_on_from_an_offset,
         logs_of_all_sizes_around_the_limits_of_memory,
         a_cap_drops_the_middle_and_says_so,
-        a_reader_who_must_get_all_gets_all_despite_the_cap,
+        a_reader_who_must_get_all_gets_all_despite_the_cap @ 180,
         a_forgotten_log_is_gone_and_its_id_stays_taken,
         attach_from_an_offset;
 }

@@ -17,10 +17,10 @@ const FEWER: u64 = 2_000_000;
 
 cases! {
     Live:
-        a_lost_outpost_is_an_unknown_outcome,
-        the_next_command_finds_a_new_outpost;
+        a_lost_outpost_is_an_unknown_outcome needs Wake,
+        the_next_command_finds_a_new_outpost needs Wake;
     Both:
-        lost_connections_cost_no_byte @ 120,
+        lost_connections_cost_no_byte @ 300,
         a_lost_connection_while_nothing_is_printed,
         state_outlives_connections,
         input_outlives_connections;
@@ -28,7 +28,7 @@ cases! {
         hermes_41225_a_killed_client_is_continued @ 120,
         a_gibibyte_with_bounded_memory @ 180,
         a_second_client_sees_the_same,
-        a_lost_outpost_ends_background_processes_and_is_said;
+        a_lost_outpost_ends_background_processes_and_is_said needs Wake;
 }
 
 /// Drops the connection again and again until the other future is done.

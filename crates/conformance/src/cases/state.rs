@@ -241,7 +241,13 @@ async fn hermes_66642_state_is_in_no_file(env: &Env) -> Done {
 
 fn grep(dir: &std::path::Path, needle: &[u8]) -> std::io::Result<Vec<String>> {
     let mut found = Vec::new();
-    for entry in std::fs::read_dir(dir)? {
+    let entries = match std::fs::read_dir(dir) {
+        Ok(entries) => entries,
+        // The kernel's own directory beside an overlay's files, which nobody enters.
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => return Ok(found),
+        Err(error) => return Err(error),
+    };
+    for entry in entries {
         let entry = entry?;
         let kind = entry.file_type()?;
         if kind.is_dir() {

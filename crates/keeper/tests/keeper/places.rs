@@ -83,6 +83,46 @@ async fn what_takes_long_is_told_to_all_who_wait() {
     rig.end(keeper).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_queue_is_left_when_the_last_who_waits_goes_away() {
+    let rig = Rig::new();
+    let story = &rig.backends.story;
+    story.full.store(true, Ordering::SeqCst);
+    let keeper = rig.open().await;
+    let ask = || {
+        let open = Open { start: Some(Box::new(start(&rig, "echo ok"))), attach: None };
+        let keeper = keeper.clone();
+        tokio::spawn(async move { keeper.stream(open, &()).await.map(drop) })
+    };
+    let (first, second) = (ask(), ask());
+    until("it waits", || async {
+        let environment = keeper.environment("daytona/default").await;
+        environment.is_ok_and(|environment| {
+            environment.progress.is_some_and(|progress| progress.message == "in the queue")
+                && environment.state == EnvironmentState::Creating
+        })
+    })
+    .await;
+    first.abort();
+    let _ = first.await;
+    assert!(!second.is_finished());
+    assert_eq!((counts(&rig).0, story.given_up.load(Ordering::SeqCst)), (1, 0), "somebody still waits");
+    second.abort();
+    until("it is given up", || async { story.given_up.load(Ordering::SeqCst) == 1 }).await;
+    // Who removes it does not wait for room either.
+    let third = ask();
+    until("it waits again", || async { counts(&rig).0 == 2 }).await;
+    let removed = keeper.remove(named(false, false)).await.unwrap();
+    assert_eq!(removed.removed, ["daytona/default"], "{removed:?}");
+    assert_eq!(third.await.unwrap().unwrap_err().kind, Kind::NotStarted);
+    story.full.store(false, Ordering::SeqCst);
+    assert_eq!(run(&rig, &keeper, "echo ok").await.stdout, "ok\n");
+    let environment = keeper.environment("daytona/default").await.unwrap();
+    assert_eq!((environment.status.as_deref(), environment.progress), (Some("job 1 on n1"), None));
+    assert_eq!(counts(&rig).0, 3);
+    rig.end(keeper).await;
+}
+
 #[tokio::test]
 async fn the_limits_of_the_place_are_told() {
     let rig = Rig::new();

@@ -54,6 +54,10 @@ pub(crate) struct Story {
     pub(crate) news: Mutex<Vec<News>>,
     /// Files go with the place that they are in.
     pub(crate) files_go: AtomicBool,
+    /// There is no room: whoever asks for a place waits in a queue.
+    pub(crate) full: AtomicBool,
+    /// How often nobody waited any more.
+    pub(crate) given_up: AtomicUsize,
     /// Where kept files are.
     pub(crate) files: Mutex<Option<String>>,
 }
@@ -103,6 +107,10 @@ impl Place for Reachable {
 
     fn sleeps(&self) -> bool {
         self.found && self.story.sleeps.load(Ordering::SeqCst)
+    }
+
+    fn status(&self) -> Option<String> {
+        Some("job 1 on n1".into())
     }
 
     fn epitaph(&self) -> Option<String> {
@@ -183,6 +191,12 @@ impl Backend for Counted {
             for news in news {
                 progress.say(&news);
                 tokio::time::sleep(Duration::from_millis(400)).await;
+            }
+            if self.story.full.load(Ordering::SeqCst) {
+                progress.say(&News { message: "in the queue".into(), part: None });
+                progress.gone().await;
+                self.story.given_up.fetch_add(1, Ordering::SeqCst);
+                return Err(Error::new(Kind::NotStarted, "provisioning", "nobody waits any more"));
             }
             self.story.gone.store(false, Ordering::SeqCst);
             Ok(self.reachable(self.local.provision(spec, progress).await?, false))

@@ -1,0 +1,277 @@
+//! How limits are kept: by control groups where Apptainer can have them, otherwise as far as the kernel's limits of
+//! single processes go. What holds is read back from the instance, and told.
+
+use crate::config::Config;
+use crate::layout::HOME;
+use crate::slurm::Options;
+use farshell_engine::backend::{Limit, Support};
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// Since this release the kernel counts processes for each user namespace, which an instance has of its own. Before, the
+/// limit would count whatever the user runs on the machine.
+const COUNTS_BY_NAMESPACE: (u32, u32) = (5, 14);
+
+/// What is said about the limits of one instance.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Limits(Vec<Held>);
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Held {
+    name: Name,
+    value: String,
+    support: String,
+    note: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Name {
+    Cpu,
+    Memory,
+    Disk,
+    Processes,
+}
+
+/// Who keeps them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Keeper {
+    ControlGroups,
+    /// Nobody but the limits of single processes, and why.
+    Processes(String),
+    /// A batch system on another machine, and there the limits of single processes.
+    Node,
+}
+
+/// Why there can be no control groups here, as far as a look tells. Apptainer has the last word.
+pub(crate) fn no_control_groups() -> Option<&'static str> {
+    if !Path::new("/sys/fs/cgroup/cgroup.controllers").exists() {
+        return Some("this machine has no unified control groups (cgroup v2)");
+    }
+    (!Path::new("/run/systemd/system").exists()).then_some("systemd does not run on this machine")
+}
+
+/// The arguments that ask for control groups. None if no limit is asked for.
+pub(crate) fn arguments(config: &Config) -> Vec<String> {
+    let limits = &config.settings.container;
+    let mut args = Vec::new();
+    if let Some(cores) = limits.cpu {
+        args.push(format!("--cpus={cores}"));
+    }
+    if let Some(mb) = limits.memory_mb {
+        // As much as memory alone: no swap on top of it.
+        args.extend([format!("--memory={mb}M"), format!("--memory-swap={mb}M")]);
+    }
+    if let Some(most) = config.settings.pids_limit {
+        args.push(format!("--pids-limit={most}"));
+    }
+    args
+}
+
+/// What the instance's first shell does before it becomes the outpost: takes back what Apptainer sets for a person at a
+/// prompt or keeps of this machine, and limits itself where nobody else does. In a namespace that is not its own it leaves the number of
+/// processes alone.
+pub(crate) fn script(config: &Config, keeper: &Keeper) -> String {
+    let mut script = format!("unset PS1 PROMPT_COMMAND\nexport HOME={HOME}\n");
+    if *keeper != Keeper::ControlGroups {
+        // What another machine's kernel does has to be looked at there.
+        let node = *keeper == Keeper::Node;
+        if let Some(most) = config.settings.pids_limit.filter(|_| node || counts_by_namespace()) {
+            let (major, minor) = COUNTS_BY_NAMESPACE;
+            let kernel = match node {
+                true => format!("&& [ \"$a\" -gt {major} -o \"$a\" -eq {major} -a \"$b\" -ge {minor} ]"),
+                false => String::new(),
+            };
+            if node {
+                script += "IFS=.- read -r a b _ </proc/sys/kernel/osrelease\n";
+            }
+            // Shells differ in the letter.
+            script += &format!(
+                "read -r _ _ n </proc/self/uid_map\n\
+                 if [ \"$n\" != 4294967295 ] {kernel}; then\n\
+                 (ulimit -u {most}) 2>/dev/null && ulimit -u {most} || ulimit -p {most} 2>/dev/null\n\
+                 fi\n"
+            );
+        }
+        if let Some(mb) = config.settings.container.memory_mb {
+            script += &format!("ulimit -d {} 2>/dev/null\n", mb.saturating_mul(1024));
+        }
+    }
+    script + "exec \"$@\"\n"
+}
+
+fn counts_by_namespace() -> bool {
+    let release = rustix::system::uname();
+    parse_release(&release.release().to_string_lossy()).is_some_and(|release| release >= COUNTS_BY_NAMESPACE)
+}
+
+fn parse_release(text: &str) -> Option<(u32, u32)> {
+    let mut parts = text.split(|c: char| !c.is_ascii_digit());
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+/// A soft limit of a process, from `/proc/PID/limits`.
+fn soft(table: &str, name: &str) -> Option<u64> {
+    table.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?.parse().ok()
+}
+
+fn held(name: Name, asked: Option<String>, support: Support, note: Option<String>) -> Held {
+    match asked {
+        Some(value) => Held { name, value, support: support.name().into(), note },
+        None => {
+            Held { name, value: "no limit".into(), support: Support::NotEnforced.name().into(), note: None }
+        }
+    }
+}
+
+fn disk(config: &Config) -> Held {
+    let (support, note) = match config.settings.disk_image {
+        true => (Support::Enforced, "/tmp is not counted"),
+        false => (
+            Support::NotEnforced,
+            "singularity_disk_image: true keeps it, with all files in one file of that size",
+        ),
+    };
+    let size = config.settings.container.disk_mb.map(|mb| format!("{mb} MB"));
+    held(Name::Disk, size, support, Some(note.into()))
+}
+
+impl Limits {
+    /// How they hold in an instance, one of whose processes has this number.
+    pub(crate) fn held(config: &Config, keeper: &Keeper, inner: Option<u32>) -> Self {
+        let table = inner.and_then(|pid| std::fs::read_to_string(format!("/proc/{pid}/limits")).ok());
+        Self::from_table(config, keeper, &table.unwrap_or_default())
+    }
+
+    fn from_table(config: &Config, keeper: &Keeper, table: &str) -> Self {
+        let settings = &config.settings;
+        let limits = &settings.container;
+        let cores = limits.cpu.map(|cores| format!("{cores} cores"));
+        let memory = limits.memory_mb.map(|mb| format!("{mb} MB"));
+        let processes = settings.pids_limit.map(|most| most.to_string());
+        let mut all = match keeper {
+            Keeper::ControlGroups => vec![
+                held(Name::Cpu, cores, Support::Enforced, None),
+                held(Name::Memory, memory, Support::Enforced, None),
+                held(Name::Processes, processes, Support::Enforced, None),
+            ],
+            Keeper::Node => Vec::new(),
+            Keeper::Processes(why) => {
+                let data = limits.memory_mb.map(|mb| mb << 20);
+                let (support, note) = match data.is_some() && soft(table, "Max data size") == data {
+                    true => (Support::Approximated, format!("for each process by itself: {why}")),
+                    false => (Support::NotEnforced, why.clone()),
+                };
+                let memory = held(Name::Memory, memory, support, Some(note));
+                let counted =
+                    settings.pids_limit.is_some() && soft(table, "Max processes") == settings.pids_limit;
+                let (support, note) = match counted {
+                    // Other users inside, where there are any, are counted by themselves.
+                    true if settings.extra_args.iter().any(|arg| arg == "--fakeroot" || arg == "-f") => {
+                        (Support::Approximated, Some("for each user of the instance by itself".to_owned()))
+                    }
+                    true => (Support::Enforced, None),
+                    false => (Support::NotEnforced, Some(why.clone())),
+                };
+                let processes = held(Name::Processes, processes, support, note);
+                vec![held(Name::Cpu, cores, Support::NotEnforced, Some(why.clone())), memory, processes]
+            }
+        };
+        all.insert(2.min(all.len()), disk(config));
+        Self(all)
+    }
+
+    /// How they hold in a job, where Slurm keeps cores and memory or does not.
+    pub(crate) fn of_job(config: &Config, options: &Options, (cores, memory): (bool, bool)) -> Self {
+        let by_slurm = |kept: bool| match kept {
+            true => (Support::Enforced, Some("by Slurm".to_owned())),
+            false => {
+                (Support::NotEnforced, Some("Slurm counts it, and does not keep jobs to it here".to_owned()))
+            }
+        };
+        let (support, note) = by_slurm(cores);
+        let cpu = held(Name::Cpu, options.cpus.clone(), support, note);
+        let (support, note) = match config.settings.container.memory_mb {
+            Some(mb) if !memory => (
+                Support::Approximated,
+                Some(format!("Slurm does not keep jobs to it here; {mb} MB for each process by itself")),
+            ),
+            _ => by_slurm(memory),
+        };
+        let memory = held(Name::Memory, options.memory.clone(), support, note);
+        let note = "by nodes with Linux 5.14 or later".to_owned();
+        let most = config.settings.pids_limit.map(|most| most.to_string());
+        let processes = held(Name::Processes, most, Support::Approximated, Some(note));
+        Self(vec![cpu, memory, disk(config), processes])
+    }
+
+    pub(crate) fn told(&self) -> Vec<Limit> {
+        let support = |text: &str| {
+            let all = [Support::Enforced, Support::Approximated];
+            all.into_iter().find(|support| support.name() == text).unwrap_or(Support::NotEnforced)
+        };
+        let one = |held: &Held| Limit {
+            name: match held.name {
+                Name::Cpu => "cpu",
+                Name::Memory => "memory",
+                Name::Disk => "disk",
+                Name::Processes => "processes",
+            },
+            value: held.value.clone(),
+            support: support(&held.support),
+            note: held.note.clone(),
+        };
+        self.0.iter().map(one).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::sample;
+
+    fn shown(config: &Config, keeper: &Keeper, table: &str) -> String {
+        let one = |l: Limit| format!("{} {} {}", l.name, l.value, l.support.name());
+        Limits::from_table(config, keeper, table).told().into_iter().map(one).collect::<Vec<_>>().join(", ")
+    }
+
+    #[test]
+    fn what_holds_is_what_was_read_back() {
+        let mut config = sample();
+        config.settings.container.cpu = Some(1.5);
+        config.settings.container.memory_mb = Some(64);
+        config.settings.container.disk_mb = Some(100);
+        let nobody = Keeper::Processes("no systemd".into());
+        assert_eq!(
+            shown(&config, &Keeper::ControlGroups, ""),
+            "cpu 1.5 cores enforced, memory 64 MB enforced, disk 100 MB not enforced, processes 256 enforced"
+        );
+        assert_eq!(
+            shown(&config, &nobody, ""),
+            "cpu 1.5 cores not enforced, memory 64 MB not enforced, disk 100 MB not enforced, processes 256 not enforced"
+        );
+        let table = "Limit  Soft Limit\nMax data size             67108864   67108864   bytes\n\
+                     Max processes             256        256        processes\n";
+        config.settings.disk_image = true;
+        assert_eq!(
+            shown(&config, &nobody, table),
+            "cpu 1.5 cores not enforced, memory 64 MB approximated, disk 100 MB enforced, processes 256 enforced"
+        );
+        config.settings.extra_args = vec!["--fakeroot".into()];
+        assert!(shown(&config, &nobody, table).ends_with("processes 256 approximated"));
+        config.settings.pids_limit = None;
+        assert!(shown(&config, &nobody, table).ends_with("processes no limit not enforced"));
+    }
+
+    #[test]
+    fn kernels_are_compared_by_number() {
+        for (text, expected) in [
+            ("6.18.44-fc", Some((6, 18))),
+            ("5.4.0-100-generic", Some((5, 4))),
+            ("4.18.0-553.el8", Some((4, 18))),
+            ("x", None),
+        ] {
+            assert_eq!(parse_release(text), expected, "{text}");
+        }
+    }
+}
