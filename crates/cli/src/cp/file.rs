@@ -76,6 +76,7 @@ pub(super) async fn copy_file(work: &Work, item: &Item, source: &FileEntry) -> R
     let mut changes = 0;
     let mut part = item.part;
     let mut alone = false;
+    let mut cut = false;
     let mut pauses = PAUSES.iter();
     loop {
         let error = match attempt(work, item, &source, part, alone).await {
@@ -83,10 +84,13 @@ pub(super) async fn copy_file(work: &Work, item: &Item, source: &FileEntry) -> R
             Err(error) => error,
         };
         match error.kind.as_str() {
+            // An attempt of ours that was cut off: the other side has not noticed yet.
+            "busy" if cut && pauses.len() > 0 => pause(&mut pauses, error).await?,
             // Somebody else copies the same file. Whoever is last has the last word.
             "busy" if !alone && source.size >= LARGE => alone = true,
             // What is cut off may be a way that is lost, or a file that changed.
             "stale" | "disconnected" => {
+                cut |= error.kind == "disconnected";
                 let now = persist(|| item.pair.from.look(&item.from)).await?;
                 let Some(now) = now.filter(|now| now.kind == FileKind::File) else { return Err(error) };
                 if (now.size, now.mtime_ns) != (source.size, source.mtime_ns) {
