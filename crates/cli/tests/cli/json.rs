@@ -148,7 +148,7 @@ fn errors_are_objects_too() {
         json!({"error": {
             "kind": "unavailable",
             "operation": "choosing the backend",
-            "message": "backend modal is not part of this build yet; available: local, docker, ssh, singularity",
+            "message": "backend modal is not part of this build yet; available: local, docker, ssh, singularity, daytona",
             "hint": "nothing was run, here or elsewhere; choose an available backend with --backend or `farshell config set backend NAME`",
             "retry": "never",
         }})
