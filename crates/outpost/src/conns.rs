@@ -43,6 +43,8 @@ pub(crate) struct Conn {
     /// Calls that may have data to send.
     ready: VecDeque<u32>,
     closed: bool,
+    /// The client sends nothing more: its end is behind what is left to be read.
+    closing: bool,
     /// Requests wait in the socket until the client has fetched its answers.
     throttled: bool,
     /// What the socket's buffer holds.
@@ -97,6 +99,7 @@ impl Conn {
             calls: HashMap::new(),
             ready: VecDeque::new(),
             closed: false,
+            closing: false,
             throttled: false,
         }
     }
@@ -250,6 +253,12 @@ impl Daemon {
         }
     }
 
+    pub(crate) fn conn_is_closing(&mut self, key: u32) {
+        if let Some(conn) = self.conns.get_mut(&key) {
+            conn.closing = true;
+        }
+    }
+
     fn receive(&mut self, key: u32) {
         let mut taken = 0;
         loop {
@@ -280,7 +289,8 @@ impl Daemon {
             conn.decoder.filled(n);
             taken += n;
             self.frames(key);
-            if n < room {
+            // More would be told, but not the end, if that is there already.
+            if n < room && !self.conns.get(&key).is_some_and(|conn| conn.closing) {
                 return;
             }
             if taken >= TURN {

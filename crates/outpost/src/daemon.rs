@@ -313,6 +313,7 @@ impl Daemon {
                 self.kill_outcomes();
                 self.file_results();
             }
+            Token::Closing(key) => self.conn_is_closing(key),
             Token::Conn(key) => self.conn_ready(key),
             Token::Output(pipes, stream) => self.output_ready(pipes, stream),
             Token::Input(key) => self.input_ready(key),

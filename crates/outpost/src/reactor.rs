@@ -15,6 +15,8 @@ pub(crate) enum Token {
     /// Worker threads have something to say.
     Workers,
     Conn(u32),
+    /// The other end of this connection sends nothing more. Comes before [`Token::Conn`], and is told once.
+    Closing(u32),
     /// A process's output: 0 stdout (or the terminal), 1 stderr.
     Output(u32, u8),
     /// A process's input has room again.
@@ -33,6 +35,7 @@ impl Token {
             Self::Output(k, stream) => (4, k, stream),
             Self::Input(k) => (5, k, 0),
             Self::Shell(k) => (6, k, 0),
+            Self::Closing(k) => (7, k, 0),
         };
         u64::from(key) << 16 | u64::from(extra) << 8 | kind
     }
@@ -48,6 +51,7 @@ impl Token {
             4 => Self::Output(key, extra),
             5 => Self::Input(key),
             6 => Self::Shell(key),
+            7 => Self::Closing(key),
             _ => return None,
         })
     }
@@ -152,7 +156,16 @@ impl Reactor {
             .map(|t| Timespec { tv_sec: t.as_secs().cast_signed(), tv_nsec: i64::from(t.subsec_nanos()) });
         let mut buf = [epoll::Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }; 64];
         if let Ok(n) = epoll::wait(&self.epoll, &mut buf[..], timeout.as_ref()) {
-            tokens.extend(buf[..n].iter().filter_map(|event| Token::from_u64(event.data.u64())));
+            for event in &buf[..n] {
+                let token = Token::from_u64(event.data.u64());
+                // A copy: the kernel packs its fields.
+                let flags = event.flags;
+                let over = flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
+                if let (Some(Token::Conn(key)), true) = (token, over) {
+                    tokens.push(Token::Closing(key));
+                }
+                tokens.extend(token);
+            }
         }
         if self.alarms.is_empty() {
             return;

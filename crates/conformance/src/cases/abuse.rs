@@ -14,6 +14,7 @@ cases! {
     Any:
         noise_is_cut_off needs Socket,
         frames_that_make_no_sense needs Socket,
+        last_words_before_the_end needs Socket,
         silent_and_slow_clients_hold_nobody_up needs Socket,
         a_thousand_connections needs Socket,
         a_reader_who_never_reads needs Socket,
@@ -79,6 +80,24 @@ async fn noise_is_cut_off(env: &Env) -> Done {
         Ok(())
     })
     .await
+}
+
+/// Whoever says something and ends it at once is seen to have gone, though both are told together.
+async fn last_words_before_the_end(env: &Env) -> Done {
+    for size in [1, 100, 30_000] {
+        for _ in 0..50 {
+            let mut stream = connect(env).await?;
+            stream.write_all(&hello()).await?;
+            let mut greeting = [0];
+            stream.read_exact(&mut greeting).await?;
+            // A call that nobody knows: it costs no answer.
+            let words = framed(Kind::Credit, 77, &1_u64.to_le_bytes()).repeat(size);
+            stream.write_all(&words).await?;
+            stream.shutdown().await?;
+            closed(&mut stream).await?;
+        }
+    }
+    Ok(())
 }
 
 async fn frames_that_make_no_sense(env: &Env) -> Done {
