@@ -1,6 +1,6 @@
-//! A socket as a stream whose reader sleeps until there is something to read.
+//! What streams are made of: a socket, or the pipes of a program.
 //!
-//! tokio's own streams are woken as well whenever the other end reads what was sent: one time too many for each
+//! The reader of a socket sleeps until there is something to read. tokio's own streams are woken as well whenever the other end reads what was sent: one time too many for each
 //! command, on both sides. Here room to write is waited for only when there was none.
 
 use crate::backend::ByteStream;
@@ -11,7 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tokio::io::unix::AsyncFd;
-use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, Interest, ReadBuf};
 
 impl ByteStream {
     /// Both directions of a connected socket.
@@ -27,6 +27,32 @@ impl ByteStream {
         let (read, write) = halves()
             .map_err(|e| Error::new(Kind::Exhausted, "watching the outpost's socket", e.to_string()))?;
         Ok(Self { read: Box::new(read), write: Box::new(write) })
+    }
+
+    /// A stream of which something was read already: that comes first. What is to be kept is dropped with the reader.
+    pub fn after(
+        rest: Vec<u8>,
+        read: impl AsyncRead + Send + Unpin + 'static,
+        write: impl AsyncWrite + Send + Unpin + 'static,
+        keep: impl Send + Unpin + 'static,
+    ) -> Self {
+        let read = Kept { read: AsyncReadExt::chain(io::Cursor::new(rest), read), _keep: keep };
+        Self { read: Box::new(read), write: Box::new(write) }
+    }
+}
+
+struct Kept<R, K> {
+    read: R,
+    _keep: K,
+}
+
+impl<R: AsyncRead + Unpin, K: Unpin> AsyncRead for Kept<R, K> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.read).poll_read(cx, buf)
     }
 }
 
@@ -114,7 +140,7 @@ impl Drop for Writer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::io::AsyncWriteExt;
 
     #[tokio::test]
     async fn much_goes_both_ways_at_once() {
@@ -138,6 +164,19 @@ mod tests {
         };
         let (_, (), ()) = tokio::join!(near.read.read_to_end(&mut echoed), write, echo);
         assert!(echoed == sent);
+    }
+
+    #[tokio::test]
+    async fn what_was_read_already_comes_first_and_what_is_kept_goes_with_the_reader() {
+        let kept = std::sync::Arc::new(());
+        let rest = b"read ".to_vec();
+        let mut stream =
+            ByteStream::after(rest, &b"already"[..], tokio::io::sink(), std::sync::Arc::clone(&kept));
+        let mut heard = String::new();
+        stream.read.read_to_string(&mut heard).await.unwrap();
+        assert_eq!((heard.as_str(), std::sync::Arc::strong_count(&kept)), ("read already", 2));
+        drop(stream.read);
+        assert_eq!(std::sync::Arc::strong_count(&kept), 1);
     }
 
     #[tokio::test]

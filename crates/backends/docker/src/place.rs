@@ -291,8 +291,7 @@ impl DockerPlace {
             Ok(Err(error)) => return Ok(Err(error.to_string())),
             Err(_) => return Ok(Err("the outpost did not answer in time".into())),
         }
-        let read = io::Cursor::new(first).chain(read);
-        Ok(Ok(ByteStream { read: Box::new(read), write: Box::new(write) }))
+        Ok(Ok(ByteStream::after(first.to_vec(), read, write, ())))
     }
 
     async fn open(&self) -> Result<ByteStream> {

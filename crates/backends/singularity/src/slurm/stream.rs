@@ -10,13 +10,11 @@ use farshell_engine::{Error, Kind, Result};
 use rustix::process::{Pid, Signal};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
-use tokio::process::{Child, ChildStdout};
+use tokio::io::AsyncReadExt;
+use tokio::process::Child;
 use tokio::sync::oneshot;
 
 const WHAT: &str = "connecting to the instance";
@@ -24,31 +22,6 @@ const WHAT: &str = "connecting to the instance";
 const LOG: usize = 8 << 10;
 /// How long it may take to end by itself when nobody listens any more.
 const END: Duration = Duration::from_secs(10);
-
-/// What comes from the node: first what was read to see that somebody is there.
-struct Output {
-    rest: Vec<u8>,
-    stdout: ChildStdout,
-    /// Dropped with the stream: `srun` has to end then.
-    _over: oneshot::Sender<()>,
-}
-
-impl AsyncRead for Output {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let this = &mut *self;
-        if this.rest.is_empty() {
-            return Pin::new(&mut this.stdout).poll_read(cx, buf);
-        }
-        let n = this.rest.len().min(buf.remaining());
-        buf.put_slice(&this.rest[..n]);
-        this.rest.drain(..n);
-        Poll::Ready(Ok(()))
-    }
-}
 
 /// Opens a stream to the outpost of a job that runs, and waits until it answers.
 pub(crate) async fn open(
@@ -82,8 +55,8 @@ pub(crate) async fn open(
     match first {
         Ok(Ok(n)) if n > 0 => {
             rest.truncate(n);
-            let read = Output { rest, stdout, _over: over };
-            Ok(ByteStream { read: Box::new(read), write: Box::new(stdin) })
+            // Dropped with the stream: `srun` has to end then.
+            Ok(ByteStream::after(rest, stdout, stdin, over))
         }
         Err(_) => {
             let message = format!("no answer from the node of Slurm job {job} in {} s", patience.as_secs());
