@@ -15,8 +15,7 @@ use crate::client::{Client, ClientError, Toolbox};
 use crate::error::explain;
 use crate::install::{Installed, quoted};
 use crate::random::random;
-use crate::terminal::{AWAKE, BEGIN, BUFFER, NO_PROGRAM, Opened, PIECE, WHAT, noise};
-use farshell_engine::backend::ByteStream;
+use crate::terminal::{BEGIN, NO_PROGRAM, Opened, PIECE, WHAT, awake, noise};
 use farshell_engine::{Error, Kind, Result};
 use farshell_protocol::text::{Decoder, Encoder, Side};
 use std::time::Duration;
@@ -149,22 +148,8 @@ pub(crate) async fn open(
             .push(&mut first, said.as_bytes())
             .map_err(|error| Error::new(Kind::Protocol, WHAT, format!("{error}{}", noise(&decoder))))?;
     }
-    let (ours, theirs) = tokio::io::duplex(BUFFER);
-    let (client, sandbox) = (client.clone(), sandbox.to_owned());
-    tokio::spawn(async move {
-        let awake = async {
-            loop {
-                tokio::time::sleep(AWAKE).await;
-                let _ = client.touch(&sandbox).await;
-            }
-        };
-        tokio::select! {
-            () = carry(&bridge.0, decoder, first, ours) => {}
-            () = awake => {}
-        }
-    });
-    let (read, write) = tokio::io::split(theirs);
-    Ok(Opened::Stream(ByteStream { read: Box::new(read), write: Box::new(write) }))
+    let carried = async move |ours| carry(&bridge.0, decoder, first, ours).await;
+    Ok(Opened::Stream(awake(client, sandbox, carried)))
 }
 
 /// Carries bytes both ways, until either side ends.

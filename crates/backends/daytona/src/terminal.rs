@@ -30,14 +30,14 @@ const SILENCE: Duration = Duration::from_secs(20);
 const QUIET: u64 = 15;
 /// How often the sandbox is told that somebody needs it. Daytona's proxy does this too as long as a terminal is
 /// connected; a long silent command is not left to that.
-pub(crate) const AWAKE: Duration = Duration::from_secs(60);
+const AWAKE: Duration = Duration::from_secs(60);
 /// Stream bytes that may be on their way to us. Daytona sends a client away for whom 256 pieces of output wait, a piece
 /// being what a terminal gives at once: at most 4 KiB, of which a quarter is not ours.
 const WINDOW: u64 = 8 * GRANT;
 /// Stream bytes that fit into one message, with a third more for the text and a little for each line.
 pub(crate) const PIECE: usize = 44_000;
 /// Bytes on their way between the stream and the terminal.
-pub(crate) const BUFFER: usize = 256 << 10;
+const BUFFER: usize = 256 << 10;
 /// What a shell says if there is no such program, or none that it can run.
 pub(crate) const NO_PROGRAM: [i32; 2] = [126, 127];
 
@@ -102,23 +102,36 @@ pub(crate) async fn open(
             return Ok(Opened::NoSocket(Error::new(Kind::TimedOut, WHAT, message)));
         }
     };
+    let carried = async move |ours| {
+        let _terminal = terminal;
+        carry(socket, decoder, first, ours).await;
+    };
+    Ok(Opened::Stream(awake(client, sandbox, carried)))
+}
+
+/// A stream that somebody carries. As long as they do, the sandbox is kept awake.
+pub(crate) fn awake<F: Future<Output = ()> + Send + 'static>(
+    client: &Client,
+    sandbox: &str,
+    carry: impl FnOnce(DuplexStream) -> F,
+) -> ByteStream {
     let (ours, theirs) = tokio::io::duplex(BUFFER);
     let (client, sandbox) = (client.clone(), sandbox.to_owned());
+    let carried = carry(ours);
     tokio::spawn(async move {
-        let _terminal = terminal;
-        let awake = async {
+        let touching = async {
             loop {
                 tokio::time::sleep(AWAKE).await;
                 let _ = client.touch(&sandbox).await;
             }
         };
         tokio::select! {
-            () = carry(socket, decoder, first, ours) => {}
-            () = awake => {}
+            () = carried => {}
+            () = touching => {}
         }
     });
     let (read, write) = tokio::io::split(theirs);
-    Ok(Opened::Stream(ByteStream { read: Box::new(read), write: Box::new(write) }))
+    ByteStream { read: Box::new(read), write: Box::new(write) }
 }
 
 /// What the shell said last, for the error that it is.
