@@ -76,9 +76,12 @@ impl Resting {
 
     /// A call brings these along. True if that is new.
     pub(crate) fn given(&mut self, variables: &[(ByteBuf, ByteBuf)]) -> bool {
-        let before = self.given.len();
-        self.given.extend(variables.iter().map(|(name, _)| Text(name.to_vec())));
-        self.given.len() > before
+        // For each command: what is known already costs nothing.
+        let new = |name: &[u8]| !self.given.iter().any(|known| known.0 == name);
+        let new: Vec<Text> =
+            variables.iter().filter(|(name, _)| new(name)).map(|(name, _)| Text(name.to_vec())).collect();
+        self.given.extend(new.iter().cloned());
+        !new.is_empty()
     }
 
     /// This outpost is there: what was left in it is not left.
