@@ -14,19 +14,27 @@
 //! command prints is never looked at. The few builtins that say nothing but plain words (`echo hello`) need not be kept
 //! from that pipe: what comes before the token is their output, and they can't know the token.
 
+mod named;
+mod program;
+mod state;
+
 use crate::session::{VariableChange, change_variables};
 use crate::sys::{self, Spawn, Stdio};
 use crate::words::{MOST_PLAIN, mentions_trap, quote};
-use rustix::fs::{MemfdFlags, Mode, OFlags};
+use rustix::fs::{Mode, OFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::ffi::CString;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::sync::LazyLock;
+
+pub(crate) use named::{NamedPipe, name_of, script_file};
+use named::{memory_file, refill};
+pub(crate) use program::Program;
+pub(crate) use state::takeover;
+use state::{BASH_OPTIONS, whole_state};
 
 /// Commands up to this size travel inside the script; larger ones in a memory file of their own, which the
 /// shell reads without parsing them twice.
@@ -34,41 +42,6 @@ const INLINE: usize = 256;
 /// Commands beyond this size are sourced from that file, which is the fastest way. They are scripts rather than lines:
 /// messages name the file and count the script's own lines, and `return` ends it.
 const SOURCED: usize = 4096;
-
-/// Which shell a place has.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Program {
-    pub path: PathBuf,
-    pub bash: bool,
-}
-
-impl Program {
-    /// The one that `FARSHELL_SHELL` names; else bash if there is one, else sh.
-    pub(crate) fn find() -> Option<Self> {
-        if let Some(path) = std::env::var_os("FARSHELL_SHELL").map(PathBuf::from).filter(|p| p.is_absolute())
-        {
-            let bash = path.file_name().is_some_and(|name| name == "bash");
-            return Some(Self { path, bash });
-        }
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        let usual = ["/usr/local/bin", "/usr/bin", "/bin"].map(PathBuf::from);
-        let dirs: Vec<PathBuf> =
-            std::env::split_paths(&path).filter(|d| d.is_absolute()).chain(usual).collect();
-        for (name, bash) in [("bash", true), ("sh", false)] {
-            for dir in &dirs {
-                let path = dir.join(name);
-                if rustix::fs::access(&path, rustix::fs::Access::EXEC_OK).is_ok() && path.is_file() {
-                    return Some(Self { path, bash });
-                }
-            }
-        }
-        None
-    }
-
-    pub(crate) fn name(&self) -> &'static str {
-        if self.bash { "bash" } else { "sh" }
-    }
-}
 
 /// What a shell says on its report pipe.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -148,53 +121,6 @@ pub(crate) struct Takeover<'a> {
     pub one_shot: bool,
     /// The session's output pipes, whose names stay the same for as long as the shell lives.
     pub pipes: Option<&'a [NamedPipe; 2]>,
-}
-
-fn memory_file(name: &str) -> io::Result<File> {
-    Ok(File::from(rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC)?))
-}
-
-fn refill(file: &File, bytes: &[u8]) -> io::Result<()> {
-    file.write_all_at(bytes, 0)?;
-    file.set_len(bytes.len() as u64)
-}
-
-/// A pipe that others write to by opening it under its name.
-///
-/// The outpost keeps a writing end too: without one, every writer that comes or goes would wake it.
-#[derive(Debug)]
-pub(crate) struct NamedPipe {
-    pub read: OwnedFd,
-    pub write: OwnedFd,
-}
-
-impl NamedPipe {
-    pub(crate) fn new() -> io::Result<Self> {
-        let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-        Ok(Self { read, write })
-    }
-
-    /// Gives this pipe's name to a new one. What is left of the old one goes to the caller, for whoever still
-    /// writes to it.
-    pub(crate) fn renew(read: &mut OwnedFd) -> io::Result<(OwnedFd, OwnedFd)> {
-        let old = rustix::io::fcntl_dupfd_cloexec(&*read, 3)?;
-        let fresh = Self::new()?;
-        rustix::io::dup3(&fresh.read, read, rustix::io::DupFlags::CLOEXEC)?;
-        Ok((old, fresh.write))
-    }
-
-    /// Makes a whole pipe of a reading end whose writers have all gone.
-    pub(crate) fn again(read: OwnedFd) -> io::Result<Self> {
-        let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let write = rustix::fs::open(format!("/proc/self/fd/{}", read.as_raw_fd()), flags, Mode::empty())?;
-        Ok(Self { read, write })
-    }
-}
-
-/// The name under which a child opens one of our descriptors.
-pub(crate) fn name_of(fd: &impl AsRawFd) -> String {
-    static ME: LazyLock<u32> = LazyLock::new(std::process::id);
-    format!("/proc/{}/fd/{}", *ME, fd.as_raw_fd())
 }
 
 /// 16 random characters.
@@ -620,55 +546,10 @@ fn at_least_4_4(version: &str) -> bool {
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (4, 4)
 }
 
-fn whole_state(file: &File) -> Option<(u64, Vec<u8>)> {
-    let len = usize::try_from(file.metadata().ok()?.len()).ok()?;
-    let mut text = vec![0; len];
-    file.read_exact_at(&mut text, 0).ok()?;
-    let first = text.split(|b| *b == b'\n').next()?;
-    let number = std::str::from_utf8(first.strip_prefix(b"#begin ")?).ok()?.parse::<u64>().ok()?;
-    text.ends_with(format!("#end {number}\n").as_bytes()).then_some((number, text))
-}
-
 /// `cd -` knows only the directories that the user left, not those the outpost goes through.
 const KEEP_OLDPWD: &str = "__farshell_p=${OLDPWD-}\n";
 const PUT_OLDPWD: &str =
     "if [ \"$__farshell_p\" ]; then OLDPWD=$__farshell_p; else unset OLDPWD; fi\nunset __farshell_p\n";
-
-/// Sets the options that the state names and unsets those it doesn't. Before, `__farshell_b` and
-/// `__farshell_o` hold this shell's own; the state, if it has any, replaces them.
-const BASH_OPTIONS: &str = r#"
-__farshell_f() {
-  builtin local IFS=: o
-  builtin set -f
-  for o in $BASHOPTS; do [[ :$__farshell_b: == *:$o:* ]] || builtin shopt -u "$o"; done
-  for o in $__farshell_b; do builtin shopt -s "$o"; done
-  for o in $SHELLOPTS; do [[ :$__farshell_o:noglob: == *:$o:* ]] || builtin set +o "$o"; done
-  for o in $__farshell_o; do
-    case $o in errexit|noexec|onecmd|noglob) ;; *) builtin set -o "$o" ;; esac
-  done
-  [[ :$__farshell_o: == *:noglob:* ]] || builtin set +f
-} 2>/dev/null
-__farshell_f 2>/dev/null
-builtin unset -f __farshell_f
-builtin unset __farshell_b __farshell_o
-"#;
-
-/// What another shell sources before and after a session's state to take it over, for a process that starts from it.
-/// The state itself has to be sourced with its complaints (about variables that can't be set) thrown away.
-pub(crate) fn takeover(bash: bool) -> (&'static str, String) {
-    if !bash {
-        return ("", String::new());
-    }
-    // The traps of the session's shell are its own.
-    ("__farshell_b=$BASHOPTS __farshell_o=$SHELLOPTS", format!("{BASH_OPTIONS}builtin trap - EXIT 62 63\n"))
-}
-
-/// A memory file that a child can source by its name.
-pub(crate) fn script_file(script: &[u8]) -> io::Result<File> {
-    let file = memory_file("script")?;
-    refill(&file, script)?;
-    Ok(file)
-}
 
 #[cfg(test)]
 mod tests {
