@@ -1,7 +1,8 @@
 //! The rows of containers. Where the limit is not the Engine API by hand, the row's name says what it is.
 
 use crate::Args;
-use farshell_bench::docker::{Contained, Fleet, Setting};
+use farshell_bench::contained::Contained;
+use farshell_bench::docker::{Fleet, Setting};
 use farshell_bench::engine_api::{Container, Shell};
 use farshell_bench::hermes::Hermes;
 use farshell_bench::ours::Ours;

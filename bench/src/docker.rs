@@ -1,15 +1,12 @@
 //! Farshell's containers, beside the Engine API by hand.
 //!
-//! [`Setting`] is the engine and the image that were given. [`Contained`] is one environment in a container.
+//! [`Setting`] is the engine and the image that were given.
 
+use crate::contained::Contained;
 use crate::engine_api::{Engine, Shell};
 use crate::ours::Ours;
 use farshell_config::settings::{ContainerSettings, DockerSettings};
 use farshell_docker::{Config, Docker};
-use farshell_engine::backend::Backend;
-use farshell_engine::capture::Discard;
-use farshell_engine::client::new_process_id;
-use farshell_protocol::process::{Attach, Start, Stdin, Surroundings, What};
 use farshell_protocol::session::Mode;
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -100,7 +97,7 @@ impl Setting {
         let home = tempfile::tempdir()?;
         let backend = self.backend(home.path(), address);
         let ours = Ours::on(&backend, task, Mode::Live, home).await?;
-        Ok(Contained { ours, backend: Box::new(backend) })
+        Ok(Contained::new(ours, Box::new(backend)))
     }
 
     /// From nothing to the first result, and to nothing again: create, start, one command; remove.
@@ -141,72 +138,6 @@ impl Setting {
             fleet.ours.push(container);
         }
         Ok(fleet)
-    }
-}
-
-/// An environment in a container.
-#[derive(Debug)]
-pub struct Contained {
-    pub ours: Ours,
-    backend: Box<dyn Backend>,
-}
-
-impl Contained {
-    /// A process in the background, until it is known to run. It is killed afterwards.
-    ///
-    /// # Errors
-    /// It can't be started.
-    pub async fn background(&self) -> Result<Duration> {
-        let start = program(&["sleep", "1000"], Stdin::Null);
-        let (id, outpost) = (start.id.clone(), self.ours.outpost());
-        let begin = Instant::now();
-        outpost.start(start).await?;
-        let took = begin.elapsed();
-        outpost.kill(vec![id], Duration::ZERO).await?;
-        Ok(took)
-    }
-
-    /// From the end of a process's input, which is its own end, to the news of it.
-    ///
-    /// # Errors
-    /// It can't be started.
-    pub async fn exit(&self) -> Result<Duration> {
-        let start = program(&["cat"], Stdin::Pipe);
-        let (id, outpost) = (start.id.clone(), self.ours.outpost());
-        outpost.start(start).await?;
-        tokio::time::sleep(Duration::from_millis(20)).await;
-        let begin = Instant::now();
-        let mut sink = Discard;
-        let (sent, ended) = tokio::join!(
-            outpost.stdin(id.clone(), 0, Vec::new(), true),
-            outpost.attach(id.clone(), Attach::end_only(), &mut sink)
-        );
-        let took = begin.elapsed();
-        sent?;
-        ended?;
-        Ok(took)
-    }
-
-    /// # Errors
-    /// It can't be removed.
-    pub async fn remove(self) -> Result<()> {
-        let spec = self.ours.spec().clone();
-        self.ours.close().await?;
-        Ok(self.backend.remove_files(&spec).await?)
-    }
-}
-
-fn program(argv: &[&str], stdin: Stdin) -> Start {
-    let argv = argv.iter().map(|a| serde_bytes::ByteBuf::from(a.as_bytes())).collect();
-    Start {
-        id: new_process_id(),
-        what: What::Exec { argv, surroundings: Surroundings::default() },
-        stdin,
-        timeout_ms: None,
-        grace_ms: 2000,
-        log_cap: 0,
-        attach: None,
-        variables: None,
     }
 }
 

@@ -26,6 +26,9 @@ elif "BENCH_HOST" in os.environ:
     from tools.environments.ssh import SSHEnvironment
     user, host, port, key = os.environ["BENCH_HOST"].split("\n")
     env = SSHEnvironment(host=host, user=user, port=int(port), key_path=key)
+elif "BENCH_SIF" in os.environ:
+    from tools.environments.singularity import SingularityEnvironment
+    env = SingularityEnvironment(image=os.environ["BENCH_SIF"], cwd="/root", timeout=60)
 else:
     from tools.environments.local import LocalEnvironment
     env = LocalEnvironment(cwd=os.environ["HERMES_HOME"], timeout=60)
@@ -73,6 +76,18 @@ impl Hermes {
         let Host { user, host, port, key } = host;
         let value = format!("{user}\n{host}\n{port}\n{}", key.display());
         Self::begin(python, |command| command.env("BENCH_HOST", value))
+    }
+
+    /// The same with its commands in an instance of Apptainer.
+    ///
+    /// # Errors
+    /// It is not installed there, or can't start one.
+    pub fn start_in_instance(python: &Path, program: &Path, image: &Path) -> Result<Self> {
+        // It takes what it finds.
+        let mut path = program.parent().ok_or("the program must be a path")?.as_os_str().to_owned();
+        path.push(":");
+        path.push(std::env::var_os("PATH").unwrap_or_default());
+        Self::begin(python, |command| command.env("BENCH_SIF", image).env("PATH", path))
     }
 
     fn begin(python: &Path, where_to: impl FnOnce(&mut Command) -> &mut Command) -> Result<Self> {

@@ -7,6 +7,7 @@ use farshell_bench::hermes::Hermes;
 use farshell_bench::limits::{self, Shell};
 use farshell_bench::ours::Ours;
 use farshell_bench::program::{Api, Program};
+use farshell_bench::singularity::{Image, Instances};
 use farshell_bench::ssh::{Host, Hosts};
 use farshell_bench::stats::{Bench, Column, Metric, Plan, Weight, on};
 use farshell_protocol::session::Mode;
@@ -56,6 +57,12 @@ struct Args {
     /// A private key that enters it.
     #[arg(long, value_name = "FILE")]
     ssh_key: Option<PathBuf>,
+    /// An Apptainer: adds the rows of its instances.
+    #[arg(long, value_name = "PROGRAM", requires = "singularity_image")]
+    singularity: Option<PathBuf>,
+    /// An image with bash for it.
+    #[arg(long, value_name = "FILE")]
+    singularity_image: Option<PathBuf>,
     /// Only the groups that have a metric with this in its name.
     #[arg(long)]
     only: Option<String>,
@@ -80,6 +87,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let hosts = match (&args.ssh, &args.ssh_key) {
         (Some(address), Some(key)) => {
             Some(Hosts::open(Host::new(address, key)?, args.hermes.as_deref(), &runtime)?)
+        }
+        _ => None,
+    };
+    let instances = match (&args.singularity, &args.singularity_image) {
+        (Some(program), Some(image)) => {
+            let image = Image { program: program.clone(), image: image.clone() };
+            Some(Instances::open(image, args.hermes.as_deref(), &runtime)?)
         }
         _ => None,
     };
@@ -113,6 +127,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     if let Some(hosts) = &hosts {
         hosts.rows(&mut bench, &runtime)?;
     }
+    if let Some(instances) = &instances {
+        instances.rows(&mut bench, &runtime, &live)?;
+    }
     if let Some(part) = &args.only {
         bench.only(part);
     }
@@ -125,6 +142,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         one_shot.close().await?;
         if let Some(hosts) = hosts {
             hosts.close().await?;
+        }
+        if let Some(instances) = instances {
+            instances.close().await?;
         }
         match containers {
             Some(containers) => containers.remove().await,

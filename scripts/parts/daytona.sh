@@ -12,6 +12,7 @@ part_daytona() {
     for client in "${DAYTONA_CLIENTS[@]}"; do
         step "Daytona's own client ($client) on the emulator" daytona_client "$client" || bad=1
     done
+    step "Hermes' own environment on the emulator" daytona_hermes || bad=1
     step "tests with sandboxes" daytona_tests || bad=1
     suite=$(build_suite) || return 1
     for ((round = 1; round <= REPEAT; round++)); do
@@ -27,6 +28,14 @@ daytona_client() {
     venv=$RUN/venv-${1//[^a-z0-9]/-}
     python3 -m venv "$venv" && "$venv/bin/pip" install --quiet --disable-pip-version-check "$1" || return 1
     DAYTONA_API_URL=$FARSHELL_TEST_DAYTONA DAYTONA_API_KEY=dtn_test "$venv/bin/python" crates/emulators/daytona/tests/sdk.py
+}
+
+# What Hermes makes of the same client.
+daytona_hermes() {
+    local venv=$RUN/venv-hermes-daytona
+    python3 -m venv "$venv" &&
+        "$venv/bin/pip" install --quiet --disable-pip-version-check 'hermes-agent==0.19.*' 'daytona==0.155.*' || return 1
+    DAYTONA_API_URL=$FARSHELL_TEST_DAYTONA DAYTONA_API_KEY=dtn_test "$venv/bin/python" crates/emulators/daytona/tests/hermes.py
 }
 
 # The test programs called daytona, of all crates.

@@ -3,5 +3,6 @@
 
 mod change;
 mod docs;
+mod mistakes;
 mod resolve;
 mod world;

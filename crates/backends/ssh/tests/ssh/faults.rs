@@ -3,6 +3,8 @@
 use crate::rig::{OwnHost, Rig, late};
 use farshell_engine::Kind;
 use farshell_engine::backend::Backend;
+use farshell_protocol::file::Write;
+use serde_bytes::ByteBuf;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -189,4 +191,37 @@ async fn a_master_that_hangs_is_replaced() {
     kill(&master);
     assert_eq!(again.unwrap().out("echo on").await, "on");
     assert_ne!(rig.master_pid(), master);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disk_that_is_full_costs_no_output_and_no_file() {
+    let Some(host) = OwnHost::start(&[]) else { return };
+    let rig = Rig::at(&host.address, "FARSHELL_TEST_SSH_USER").unwrap();
+    // Logs are there, too.
+    let dir = host.mounted("size=50m,mode=700", &rig.config.settings.user);
+    let rig = rig.with(|settings| settings.outpost_dir = Some(dir.clone()));
+    let env = rig.open().await;
+    env.out(&format!("z=kept; cd {dir}; echo old >file")).await;
+    let (filler, trouble, removal) = (format!("{dir}/filler"), Arc::clone(&host), Arc::clone(&host));
+    let fill = move || {
+        trouble.act("exec", &["sh", "-c", &format!("cat /dev/zero >{filler} 2>/dev/null; true")]);
+    };
+    env.counts_through(40, "0.1", fill).await;
+    let said = env.out("seq 300000").await;
+    assert!(said.lines().map(str::to_owned).eq((1..=300_000).map(|i: u32| i.to_string())), "{}", said.len());
+    assert_eq!(env.run("echo new >new").await.code(), 1);
+    let write = Write {
+        path: ByteBuf::from(format!("{dir}/file").into_bytes()),
+        mode: None,
+        set_mode: false,
+        parents: false,
+        create_only: false,
+        expect: None,
+    };
+    let error = env.env.outpost().write_file(None, write, &[b'x'; 1 << 20]).await.unwrap_err();
+    assert_eq!(error.kind, Kind::Exhausted, "{error}");
+    assert_eq!(env.out("cat file; echo $z").await, "old\nkept");
+    removal.act("exec", &["rm", &format!("{dir}/filler")]);
+    assert_eq!(env.out("echo new >new; cat new").await, "new");
+    assert_eq!(env.out("ls -A | sort").await, "file\nnew\noutposts\nrun");
 }

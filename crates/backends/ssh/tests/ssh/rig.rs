@@ -70,6 +70,16 @@ impl OwnHost {
         said.trim().to_owned()
     }
 
+    /// A directory there with a file system of its own.
+    pub(crate) fn mounted(&self, options: &str, owner: &str) -> String {
+        let dir = self.dir().join("mnt");
+        std::fs::create_dir(&dir).unwrap();
+        let dir = dir.to_string_lossy().into_owned();
+        self.act("exec", &["mount", "-t", "tmpfs", "-o", options, "none", &dir]);
+        self.act("exec", &["chown", owner, &dir]);
+        dir
+    }
+
     pub(crate) fn dir(&self) -> PathBuf {
         PathBuf::from(std::env::var("FARSHELL_TEST_SSHDS").unwrap()).join(&self.name)
     }

@@ -4,16 +4,6 @@ use crate::rig::{OwnHost, Rig};
 use farshell_engine::Kind;
 use std::sync::Arc;
 
-/// A directory on a host that only a test uses, with a file system of its own.
-fn mounted(host: &OwnHost, options: &str, owner: &str) -> String {
-    let dir = host.dir().join("mnt");
-    std::fs::create_dir(&dir).unwrap();
-    let dir = dir.to_string_lossy().into_owned();
-    host.act("exec", &["mount", "-t", "tmpfs", "-o", options, "none", &dir]);
-    host.act("exec", &["chown", owner, &dir]);
-    dir
-}
-
 #[tokio::test]
 async fn first_uploads_at_the_same_time_are_safe() {
     let Some(host) = OwnHost::start(&[]) else { return };
@@ -48,7 +38,7 @@ async fn first_uploads_at_the_same_time_are_safe() {
 async fn a_directory_from_which_nothing_can_run_is_told() {
     let Some(host) = OwnHost::start(&[]) else { return };
     let rig = Rig::at(&host.address, "FARSHELL_TEST_SSH_USER").unwrap();
-    let dir = mounted(&host, "noexec,size=50m,mode=700", &rig.config.settings.user);
+    let dir = host.mounted("noexec,size=50m,mode=700", &rig.config.settings.user);
     let rig = rig.with(|settings| settings.outpost_dir = Some(dir.clone()));
     let error = rig.refusal().await;
     assert_eq!(error.kind, Kind::Unavailable, "{error}");
@@ -60,7 +50,7 @@ async fn a_directory_from_which_nothing_can_run_is_told() {
 async fn a_full_directory_is_told_and_nothing_is_left() {
     let Some(host) = OwnHost::start(&[]) else { return };
     let rig = Rig::at(&host.address, "FARSHELL_TEST_SSH_USER").unwrap();
-    let dir = mounted(&host, "size=1m,mode=700", &rig.config.settings.user);
+    let dir = host.mounted("size=1m,mode=700", &rig.config.settings.user);
     let rig = rig.with(|settings| settings.outpost_dir = Some(dir.clone()));
     let error = rig.refusal().await;
     assert_eq!(error.kind, Kind::Exhausted, "{error}");
@@ -74,7 +64,7 @@ async fn a_full_directory_is_told_and_nothing_is_left() {
 async fn a_directory_of_somebody_else_is_refused() {
     let Some(host) = OwnHost::start(&[]) else { return };
     let rig = Rig::at(&host.address, "FARSHELL_TEST_SSH_USER").unwrap();
-    let dir = mounted(&host, "size=50m,mode=777", "root");
+    let dir = host.mounted("size=50m,mode=777", "root");
     let rig = rig.with(|settings| settings.outpost_dir = Some(dir.clone()));
     let error = rig.refusal().await;
     assert_eq!(error.kind, Kind::PermissionDenied, "{error}");
@@ -88,7 +78,7 @@ async fn a_directory_of_somebody_else_is_refused() {
 async fn a_damaged_outpost_is_put_there_anew() {
     let Some(host) = OwnHost::start(&[]) else { return };
     let rig = Rig::at(&host.address, "FARSHELL_TEST_SSH_USER").unwrap();
-    let dir = mounted(&host, "size=50m,mode=700", &rig.config.settings.user);
+    let dir = host.mounted("size=50m,mode=700", &rig.config.settings.user);
     let rig = rig.with(|settings| settings.outpost_dir = Some(dir.clone()));
     let env = rig.open().await;
     env.env.destroy().await.unwrap();
@@ -103,7 +93,7 @@ async fn a_damaged_outpost_is_put_there_anew() {
 async fn a_slow_line_takes_its_time() {
     let Some(host) = OwnHost::start(&[]) else { return };
     let rig = Rig::at(&host.address, "FARSHELL_TEST_SSH_USER").unwrap();
-    let dir = mounted(&host, "size=50m,mode=700", &rig.config.settings.user);
+    let dir = host.mounted("size=50m,mode=700", &rig.config.settings.user);
     let rig = rig.with(|settings| settings.outpost_dir = Some(dir.clone()));
     host.act("line", &["slow", "1mbit"]);
     let begun = std::time::Instant::now();
@@ -117,7 +107,7 @@ async fn a_slow_line_takes_its_time() {
 async fn a_host_that_can_not_hash_is_read_back() {
     let Some(host) = OwnHost::start(&[]) else { return };
     let rig = Rig::at(&host.address, "FARSHELL_TEST_SSH_USER").unwrap();
-    let dir = mounted(&host, "size=50m,mode=700", &rig.config.settings.user);
+    let dir = host.mounted("size=50m,mode=700", &rig.config.settings.user);
     let rig = rig.with(|settings| settings.outpost_dir = Some(dir.clone()));
     let hide = "for p in sha256sum shasum busybox openssl; do f=$(command -v $p) || continue; \
                 mount --bind /bin/false $(readlink -f $f); done";
