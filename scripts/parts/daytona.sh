@@ -8,7 +8,7 @@ readonly DAYTONA_CLIENTS=(daytona 'daytona==0.155.*')
 
 part_daytona() {
     need_rust && bring_up daytona || return 1
-    local suite bad=0 round client
+    local suite bad=0 round client subject
     for client in "${DAYTONA_CLIENTS[@]}"; do
         step "Daytona's own client ($client) on the emulator" daytona_client "$client" || bad=1
     done
@@ -16,7 +16,9 @@ part_daytona() {
     step "tests with sandboxes" daytona_tests || bad=1
     suite=$(build_suite) || return 1
     for ((round = 1; round <= REPEAT; round++)); do
-        step "conformance on daytona, round $round of $REPEAT" run_suite daytona "$suite" --test-threads "$AT_ONCE" || bad=1
+        for subject in daytona daytona-slower daytona-storm; do
+            step "conformance on $subject, round $round of $REPEAT" run_suite "$subject" "$suite" --test-threads "$AT_ONCE" || bad=1
+        done
     done
     step "no sandbox is left" no_sandboxes || bad=1
     return "$bad"
@@ -49,6 +51,6 @@ daytona_tests() {
 
 no_sandboxes() {
     local left
-    left=$(ls "$FARSHELL_TEST_DAYTONA_DIR" 2>/dev/null)
+    left=$(find "$FARSHELL_TEST_DAYTONA_DIR" -mindepth 2 -maxdepth 2 2>/dev/null)
     [[ -z $left ]] || { warn "left in $FARSHELL_TEST_DAYTONA_DIR: $left"; return 1; }
 }

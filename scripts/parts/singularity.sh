@@ -7,7 +7,7 @@
 part_singularity() {
     need_rust && need bash:bash setpriv:util-linux && bring_up apptainer && ordinary_user || return 1
     local suite tests bad=0 round subject
-    tests=$(build_test farshell-singularity singularity) && suite=$(build_suite) || return 1
+    tests=$(build_tests farshell-singularity singularity) && suite=$(build_suite) || return 1
     step "tests with Apptainer as an ordinary user" as_user_of_apptainer "$tests" '' || bad=1
     step "tests of the program" cargo test -p farshell --test singularity --locked || bad=1
     for ((round = 1; round <= REPEAT; round++)); do
@@ -17,14 +17,6 @@ part_singularity() {
         done
     done
     return "$bad"
-}
-
-# build_test CRATE NAME: builds a test program and prints its path.
-build_test() {
-    local messages=$RUN/logs/build-$2.json program
-    cargo test -p "$1" --test "$2" --no-run --locked --message-format=json-render-diagnostics >"$messages" || return 1
-    program=$(sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' "$messages" | tail -n 1)
-    [[ -x $program ]] && printf '%s\n' "$program"
 }
 
 # as_user_of_apptainer PROGRAM SUBJECT [OPTION…]: a test program as the user that was made for this run, with nothing of

@@ -7,7 +7,7 @@
 part_slurm() {
     need_rust && need bash:bash setpriv:util-linux && bring_up apptainer && bring_up slurm && ordinary_user || return 1
     local suite tests bad=0 round
-    tests=$(build_test farshell-singularity slurm) && suite=$(build_suite) || return 1
+    tests=$(build_tests farshell-singularity slurm) && suite=$(build_suite) || return 1
     # They wait for Slurm more than they work.
     step "tests with Slurm as an ordinary user" as_user_of_apptainer "$tests" '' --test-threads 6 || bad=1
     step "tests of the program" cargo test -p farshell --test slurm --locked || bad=1

@@ -25,7 +25,9 @@ pub fn subjects() -> &'static [&'static dyn Subject] {
         &singularity::DEBIAN,
         &singularity::BUSYBOX,
         &singularity::SLURM,
-        &daytona::Emulated,
+        &daytona::CALM,
+        &daytona::SLOWER,
+        &daytona::STORM,
     ]
 }
 

@@ -8,11 +8,27 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-#[derive(Debug)]
-pub(super) struct Emulated;
+/// Everything works.
+pub(super) const CALM: Emulated = Emulated { name: "daytona", url: "FARSHELL_TEST_DAYTONA", patience: 3 };
 
-const URL: &str = "FARSHELL_TEST_DAYTONA";
+/// No websocket comes through.
+pub(super) const SLOWER: Emulated =
+    Emulated { name: "daytona-slower", url: "FARSHELL_TEST_DAYTONA_SLOWER", patience: 6 };
+
+/// Requests fail and connections break at any moment.
+pub(super) const STORM: Emulated =
+    Emulated { name: "daytona-storm", url: "FARSHELL_TEST_DAYTONA_STORM", patience: 6 };
+
+/// Each has its sandboxes below it, in a directory of its name.
 const DIR: &str = "FARSHELL_TEST_DAYTONA_DIR";
+
+#[derive(Debug)]
+pub(super) struct Emulated {
+    name: &'static str,
+    /// The variable that holds its address.
+    url: &'static str,
+    patience: u32,
+}
 
 fn variable(name: &str) -> Result<String, String> {
     std::env::var(name).map_err(|_| format!("no {name}; scripts/test daytona sets it"))
@@ -20,16 +36,18 @@ fn variable(name: &str) -> Result<String, String> {
 
 impl Subject for Emulated {
     fn name(&self) -> &'static str {
-        "daytona"
+        self.name
     }
 
     fn probe(&self) -> Result<(), String> {
-        variable(URL).and(variable(DIR)).map(|_| ())
+        variable(self.url).and(variable(DIR)).map(|_| ())
     }
 
     fn backend(&self, home: &Path) -> Box<dyn Backend> {
-        let environment =
-            [("DAYTONA_API_URL", variable(URL).unwrap_or_default()), ("DAYTONA_API_KEY", "dtn_test".into())];
+        let environment = [
+            ("DAYTONA_API_URL", variable(self.url).unwrap_or_default()),
+            ("DAYTONA_API_KEY", "dtn_test".into()),
+        ];
         Box::new(Daytona::new(Config {
             home: home.to_owned(),
             settings: DaytonaSettings {
@@ -60,7 +78,7 @@ impl Subject for Emulated {
 
     /// A terminal passes on four kilobytes at a time, and an emulator is at its other end.
     fn patience(&self) -> u32 {
-        3
+        self.patience
     }
 
     /// A terminal outlives whoever was connected to it. The outpost waits for a sign of life.
@@ -75,7 +93,7 @@ impl Subject for Emulated {
 
     fn leftovers(&self, _: &Path, task: &TaskName) -> Vec<String> {
         // The emulator notes in each sandbox's directory what it is called.
-        let dirs = std::fs::read_dir(variable(DIR).unwrap_or_default());
+        let dirs = std::fs::read_dir(Path::new(&variable(DIR).unwrap_or_default()).join(self.name));
         let named = |dir: std::fs::DirEntry| std::fs::read_to_string(dir.path().join("name")).ok();
         let names = dirs.into_iter().flatten().flatten().filter_map(named);
         names.filter(|name| name.ends_with(task.as_str())).map(|name| format!("sandbox {name}")).collect()

@@ -37,13 +37,45 @@ fn once() -> u32 {
     1
 }
 
+/// What may befall any request in a storm.
+const STORM: &[&str] = &["502", "503", "429", "reset-before", "reset-after", "ws-refuse", "ws-close"];
+/// How long a connection lasts at most before a storm closes it.
+const GUST_MS: u64 = 3000;
+
 /// What is armed.
 #[derive(Debug, Default)]
-pub struct Faults(Mutex<Vec<Fault>>);
+pub struct Faults {
+    armed: Mutex<Vec<Fault>>,
+    /// One of so many requests goes wrong by itself; none if 0.
+    storm: u32,
+}
 
 impl Faults {
+    pub(crate) fn new(armed: Vec<Fault>, storm: u32) -> Self {
+        Self { armed: Mutex::new(armed), storm }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Vec<Fault>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.armed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn gust(&self, kinds: &[&str]) -> Option<Fault> {
+        let kinds: Vec<&&str> = kinds.iter().filter(|kind| STORM.contains(kind)).collect();
+        let roll = getrandom::u64().ok()?;
+        if self.storm == 0 || kinds.is_empty() || roll % u64::from(self.storm) != 0 {
+            return None;
+        }
+        let pick = usize::try_from(roll >> 32).ok()? % kinds.len();
+        Some(Fault {
+            kind: (*kinds[pick]).to_owned(),
+            path: String::new(),
+            method: String::new(),
+            count: 0,
+            skip: 0,
+            ms: (roll >> 16) % GUST_MS,
+            recoverable: false,
+            to: String::new(),
+        })
     }
 
     pub(crate) fn arm(&self, faults: Vec<Fault>) {
@@ -58,12 +90,13 @@ impl Faults {
     /// The first armed fault of these kinds that means such a request.
     pub(crate) fn take_any(&self, kinds: &[&str], method: &str, path: &str) -> Option<Fault> {
         let mut all = self.lock();
-        let fault = all.iter_mut().find(|fault| {
+        let meant = all.iter_mut().find(|fault| {
             fault.count > 0
                 && kinds.contains(&fault.kind.as_str())
                 && path.contains(&fault.path)
                 && (fault.method.is_empty() || method.is_empty() || fault.method == method)
-        })?;
+        });
+        let Some(fault) = meant else { return self.gust(kinds) };
         if fault.skip > 0 {
             fault.skip -= 1;
             return None;

@@ -6,8 +6,9 @@ use std::io::Write;
 
 const USAGE: &str =
     "usage: farshell-daytona-emulator --dir DIR [--listen ADDRESS] [--key KEY] [--delay-ms N] [--minute-ms N]
+                                 [--faults JSON] [--storm N]
 
-Prints its address once it listens, and ends when its standard input does.
+With --storm one of N requests goes wrong. Prints its address once it listens, and ends when its standard input does.
 ";
 
 fn main() {

@@ -1,5 +1,6 @@
 //! What the command line says.
 
+use crate::faults::Fault;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -18,6 +19,10 @@ pub struct Options {
     pub delay: Duration,
     /// How long a minute of the timers lasts.
     pub minute: Duration,
+    /// What is armed from the beginning.
+    pub faults: Vec<Fault>,
+    /// One of so many requests goes wrong; none if 0.
+    pub storm: u32,
 }
 
 impl Options {
@@ -31,6 +36,8 @@ impl Options {
             key: "dtn_test".into(),
             delay: Duration::from_millis(50),
             minute: Duration::from_secs(60),
+            faults: Vec::new(),
+            storm: 0,
         };
         let mut args = args;
         while let Some(name) = args.next() {
@@ -44,6 +51,10 @@ impl Options {
                 "--key" => options.key = value,
                 "--delay-ms" => options.delay = millis()?,
                 "--minute-ms" => options.minute = millis()?,
+                "--faults" => {
+                    options.faults = serde_json::from_str(&value).map_err(|e| format!("{name}: {e}"))?;
+                }
+                "--storm" => options.storm = value.parse().map_err(|_| format!("{name}: not a number"))?,
                 _ => return Err(format!("unknown option {name}")),
             }
         }

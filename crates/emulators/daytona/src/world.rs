@@ -29,8 +29,8 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(options: Options) -> Arc<Self> {
         Arc::new(Self {
+            faults: Faults::new(options.faults.clone(), options.storm),
             options,
-            faults: Faults::default(),
             origin: OnceLock::new(),
             requests: AtomicU64::new(0),
             events: broadcast::channel(256).0,

@@ -64,7 +64,7 @@ async fn a_terminal_that_closes_early_costs_no_byte_and_runs_nothing_twice() {
     let env = rig.open().await;
     env.out("true").await;
     rig.faults(r#"[{"kind":"ws-close","path":"/connect","ms":300,"count":4},{"kind":"ws-refuse","path":"/connect","count":1,"skip":2}]"#);
-    env.0.outpost().disconnect();
+    env.env.outpost().disconnect();
     let command =
         "echo ran >> /tmp/ran; for i in $(seq 1 200); do echo line $i; sleep 0.01; done; wc -l < /tmp/ran";
     let expected: Vec<String> = (1..=200).map(|i| format!("line {i}")).chain(["1".to_owned()]).collect();

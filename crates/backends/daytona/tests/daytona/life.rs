@@ -16,20 +16,20 @@ async fn a_sandbox_is_made_and_found_again_with_its_state() {
     let env = rig.open().await;
     assert_eq!(env.out("cd /tmp && x=1 && echo $x; id -u").await, "1\n0");
     let sandbox = rig.sandbox().await;
-    assert_eq!(env.0.identity().id, sandbox.id);
+    assert_eq!(env.env.identity().id, sandbox.id);
     assert_eq!(sandbox.auto_stop_interval, Some(15.0));
     assert_eq!(sandbox.auto_delete_interval, Some(-1.0));
     assert_eq!(sandbox.labels["hermes_task_id"], "default");
     // Another process, or a server after a restart.
     let again = rig.open().await;
-    assert_eq!(again.0.identity(), env.0.identity());
+    assert_eq!(again.env.identity(), env.env.identity());
     assert_eq!(again.out("echo $x $PWD").await, "1 /tmp");
     let found = rig.backend().survey().await.unwrap();
     assert_eq!(found.len(), 1);
     assert_eq!((found[0].id.as_str(), found[0].alive), (sandbox.id.as_str(), true));
     assert_eq!(found[0].spec_hash, Some(rig.spec().hash("daytona")));
-    env.0.destroy().await.unwrap();
-    env.0.destroy().await.unwrap();
+    env.env.destroy().await.unwrap();
+    env.env.destroy().await.unwrap();
     assert!(rig.backend().find(&rig.spec()).await.unwrap().is_none());
     assert!(rig.backend().survey().await.unwrap().is_empty());
 }
@@ -39,7 +39,7 @@ async fn what_is_put_away_or_archived_is_woken_with_its_files() {
     let Some(rig) = Rig::new() else { return };
     let env = rig.open().await;
     env.out("echo work > /workspace/x; echo home > ~/x").await;
-    let id = env.0.identity();
+    let id = env.env.identity();
     drop(env);
     let place = rig.backend().find(&rig.spec()).await.unwrap().unwrap();
     assert!(!place.sleeps());
@@ -48,7 +48,7 @@ async fn what_is_put_away_or_archived_is_woken_with_its_files() {
     let place = rig.backend().find(&rig.spec()).await.unwrap().unwrap();
     assert!(place.sleeps() && !rig.backend().survey().await.unwrap()[0].alive);
     let again = rig.open().await;
-    assert_eq!(again.0.identity(), id);
+    assert_eq!(again.env.identity(), id);
     assert_eq!(again.out("cat /workspace/x ~/x").await, "work\nhome");
     drop(again);
     place.suspend().await.unwrap();
@@ -74,7 +74,7 @@ async fn a_silent_job_keeps_it_awake_and_a_crash_costs_nothing() {
     let env = rig.open().await;
     assert_eq!(env.out("sleep 6; echo still here").await, "still here");
     // Whoever was connected is gone, as after a crash.
-    env.0.outpost().disconnect();
+    env.env.outpost().disconnect();
     let stopped = async {
         while rig.sandbox().await.state != State::Stopped {
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -203,9 +203,9 @@ async fn the_outpost_is_uploaded_once() {
     assert_eq!(env.out(stat).await, first);
     // Somebody tidied up: it is put there again.
     env.out("rm -rf ~/.farshell/outpost-*").await;
-    let pid = env.0.outpost().info().await.unwrap().identity.pid.to_string();
+    let pid = env.env.outpost().info().await.unwrap().identity.pid.to_string();
     let _ = env
-        .0
+        .env
         .run(
             &RunOptions::new(SessionName::new("main").unwrap(), format!("kill -9 {pid}; sleep 5")),
             &mut Discard,

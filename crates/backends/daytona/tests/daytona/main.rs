@@ -1,5 +1,5 @@
 //! The Daytona backend on an emulated Daytona, which `scripts/test daytona` builds and names in `FARSHELL_TEST_DAYTONA_BIN`.
-#![expect(clippy::unwrap_used, clippy::print_stderr, reason = "tests")]
+#![expect(clippy::unwrap_used, reason = "tests")]
 
 mod faults;
 mod latency;

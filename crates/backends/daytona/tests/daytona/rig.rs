@@ -4,12 +4,7 @@ use farshell_config::settings::{ContainerSettings, DaytonaSettings};
 use farshell_daytona::client::{Access, Client, Sandbox};
 use farshell_daytona::{Config, Daytona};
 use farshell_engine::backend::{Backend, News, Place, Progress, Spec, TaskName};
-use farshell_engine::capture::Capture;
-use farshell_engine::environment::SessionDefaults;
-use farshell_engine::{Environment, RunOptions};
-use farshell_protocol::SessionName;
-use farshell_protocol::process::Status;
-use farshell_protocol::session::Mode;
+pub(crate) use farshell_testing::Env;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -17,17 +12,6 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::time::Duration;
 use tempfile::TempDir;
-
-/// What the rig says. Without it a test is skipped in sight, except where tests are the purpose of the run.
-fn var(name: &str) -> Option<String> {
-    let value = std::env::var(name).ok().filter(|value| !value.is_empty());
-    if value.is_none() {
-        let ci = std::env::var("CI").is_ok_and(|ci| !ci.is_empty() && ci != "false");
-        assert!(!ci, "{name} is not set: run scripts/test daytona");
-        eprintln!("skipped: {name} is not set (scripts/test daytona sets it)");
-    }
-    value
-}
 
 #[derive(Debug)]
 pub(crate) struct Rig {
@@ -53,7 +37,7 @@ impl Rig {
 
     /// With further options of the emulator.
     pub(crate) fn with(options: &[&str]) -> Option<Self> {
-        let program = var("FARSHELL_TEST_DAYTONA_BIN")?;
+        let program = farshell_testing::var("FARSHELL_TEST_DAYTONA_BIN", "daytona")?;
         let home = tempfile::tempdir().unwrap();
         let mut emulator = Command::new(program)
             .arg("--dir")
@@ -112,8 +96,7 @@ impl Rig {
     }
 
     pub(crate) async fn open(&self) -> Env {
-        let defaults = SessionDefaults::plain(Mode::Live);
-        Env(Environment::open(&self.backend(), &self.spec(), defaults).await.unwrap())
+        Env::open(&self.backend(), &self.spec()).await
     }
 
     /// All sandboxes that there are, also those that no list shows yet.
@@ -156,22 +139,6 @@ impl Rig {
         stream.read_to_string(&mut answer).unwrap();
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
         answer.split_once("\r\n\r\n").unwrap().1.to_owned()
-    }
-}
-
-#[derive(Debug)]
-pub(crate) struct Env(pub(crate) Environment);
-
-impl Env {
-    pub(crate) async fn run(&self, command: &str) -> (Status, String) {
-        let options = RunOptions::new(SessionName::new("main").unwrap(), command);
-        let mut capture = Capture::unlimited();
-        let status = self.0.run(&options, &mut capture).await.unwrap();
-        (status, String::from_utf8_lossy(&capture.stdout.to_bytes()).trim_end().to_owned())
-    }
-
-    pub(crate) async fn out(&self, command: &str) -> String {
-        self.run(command).await.1
     }
 }
 

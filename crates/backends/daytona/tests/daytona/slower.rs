@@ -24,7 +24,7 @@ async fn commands_are_the_same_without_websockets() {
     assert_eq!(env.out("cd /tmp; export A=1; f() { echo f $A; }; f").await, "f 1");
     assert_eq!(env.out("f; pwd").await, "f 1\n/tmp");
     assert_eq!(env.out(BRIDGES).await, "1", "this is the slower way");
-    let (status, _) = env.run("exit 7").await;
+    let status = env.run("exit 7").await.status;
     assert_eq!(status.state, State::Ended(End::Exited(7)));
     // Much in each direction.
     let much = "x".repeat(300_000);
@@ -37,7 +37,7 @@ async fn commands_are_the_same_without_websockets() {
         let mut options = RunOptions::new(SessionName::new("other").unwrap(), "sleep 2; echo slow");
         options.timeout = Some(Duration::from_secs(60));
         let mut capture = Capture::unlimited();
-        env.0.run(&options, &mut capture).await.unwrap();
+        env.env.run(&options, &mut capture).await.unwrap();
         String::from_utf8(capture.stdout.to_bytes()).unwrap()
     };
     let (slow, quick) = tokio::join!(slow, env.out("echo quick"));
@@ -45,7 +45,7 @@ async fn commands_are_the_same_without_websockets() {
     // A limit ends the command and its children, and nothing else.
     let mut options = RunOptions::new(SessionName::new("main").unwrap(), "sleep 1000 & sleep 1000");
     options.timeout = Some(Duration::from_millis(300));
-    let status = env.0.run(&options, &mut Capture::unlimited()).await.unwrap();
+    let status = env.env.run(&options, &mut Capture::unlimited()).await.unwrap();
     assert!(status.timed_out, "{status:?}");
     assert_eq!(env.out("pgrep -x sleep | wc -l; f").await, "0\nf 1");
     assert_eq!(rig.sandboxes().await.len(), 1);
@@ -71,7 +71,7 @@ async fn the_slower_way_runs_nothing_twice_and_loses_nothing() {
 async fn whoever_goes_away_leaves_no_bridge_behind() {
     let Some((rig, env)) = without_sockets().await else { return };
     assert_eq!(env.out(BRIDGES).await, "1");
-    env.0.outpost().disconnect();
+    env.env.outpost().disconnect();
     rig.faults("[]");
     // By the usual way, from where the other can be seen to end.
     let usual = rig.open().await;

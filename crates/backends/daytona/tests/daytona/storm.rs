@@ -42,14 +42,14 @@ async fn no_trouble_at_any_moment_makes_two_sandboxes_or_runs_a_command_twice() 
     let mut chance = Chance(seed);
     let env = rig.open().await;
     env.out("true").await;
-    let id = env.0.identity().id;
+    let id = env.env.identity().id;
     let (mut well, mut failed) = (Vec::new(), Vec::new());
     for round in 0..ROUNDS {
         let faults: Vec<String> = (0..=chance.below(2)).map(|_| chance.fault()).collect();
         let faults = format!("[{}]", faults.join(","));
         rig.faults(&faults);
         match chance.below(4) {
-            0 => env.0.outpost().disconnect(),
+            0 => env.env.outpost().disconnect(),
             1 => drop(rig.backend().find(&rig.spec()).await.map(|place| place.map(|place| place.identity()))),
             2 => {
                 if let Ok(place) = rig.backend().provision(&rig.spec(), &()).await {
@@ -62,7 +62,7 @@ async fn no_trouble_at_any_moment_makes_two_sandboxes_or_runs_a_command_twice() 
         let command = format!("echo {round} >> /workspace/ran; sleep 0.0{}; echo {round}", chance.below(10));
         let options = RunOptions::new(SessionName::new("main").unwrap(), command);
         let mut capture = Capture::unlimited();
-        match env.0.run(&options, &mut capture).await {
+        match env.env.run(&options, &mut capture).await {
             Ok(_) => {
                 assert_eq!(capture.stdout.to_bytes(), format!("{round}\n").into_bytes(), "{faults}");
                 well.push(round);

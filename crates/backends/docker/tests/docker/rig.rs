@@ -3,27 +3,16 @@
 use farshell_config::settings::{ContainerSettings, DockerSettings};
 use farshell_docker::{Config, Docker};
 use farshell_engine::backend::{Backend, Place, Spec, TaskName};
-use farshell_engine::capture::Capture;
-use farshell_engine::environment::SessionDefaults;
-use farshell_engine::{Environment, RunOptions};
-use farshell_protocol::SessionName;
-use farshell_protocol::process::{End, State, Status};
-use farshell_protocol::session::Mode;
+pub(crate) use farshell_testing::Env;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// What the rig says. Without it a test is skipped in sight, except where tests are the purpose of the run.
+/// What the rig says.
 pub(crate) fn var(name: &str) -> Option<String> {
-    let value = std::env::var(name).ok().filter(|value| !value.is_empty());
-    if value.is_none() {
-        let ci = std::env::var("CI").is_ok_and(|ci| !ci.is_empty() && ci != "false");
-        assert!(!ci, "{name} is not set: run scripts/test docker");
-        eprintln!("skipped: {name} is not set (scripts/test docker sets it)");
-    }
-    value
+    farshell_testing::var(name, "docker")
 }
 
 /// Engines, hosts and disks of a test's own are root's to make. As another user, a test is skipped in sight.
@@ -125,79 +114,7 @@ impl Rig {
 
 impl Drop for Rig {
     fn drop(&mut self) {
-        let backend = self.backend();
-        // Not on this thread, which may be inside of a runtime.
-        let removal = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            runtime.block_on(async {
-                for found in backend.survey().await.unwrap_or_default() {
-                    let _ = backend.remove_found(&found).await;
-                }
-            });
-        });
-        let _ = removal.join();
-    }
-}
-
-/// One environment and a session in it.
-#[derive(Debug)]
-pub(crate) struct Env {
-    pub(crate) env: Environment,
-}
-
-/// How a command ended and what it printed.
-#[derive(Debug)]
-pub(crate) struct Ran {
-    pub(crate) status: Status,
-    pub(crate) stdout: String,
-    pub(crate) stderr: String,
-    /// Bytes that were lost, and said to be.
-    pub(crate) lost: u64,
-}
-
-impl Ran {
-    pub(crate) fn code(&self) -> i32 {
-        match self.status.state {
-            State::Ended(End::Exited(code)) => code,
-            State::Ended(End::Signaled(signal)) => 128 + signal,
-            ref other => panic!("{other:?}"),
-        }
-    }
-}
-
-impl Env {
-    pub(crate) async fn open(backend: &dyn Backend, spec: &Spec) -> Self {
-        let env = Environment::open(backend, spec, SessionDefaults::plain(Mode::Live)).await.unwrap();
-        Self { env }
-    }
-
-    pub(crate) async fn try_run(&self, command: &str) -> farshell_engine::Result<Ran> {
-        let mut options = RunOptions::new(SessionName::new("main").unwrap(), command);
-        options.timeout = Some(Duration::from_secs(60));
-        let mut capture = Capture::unlimited();
-        let status = self.env.run(&options, &mut capture).await?;
-        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).trim_end().to_owned();
-        Ok(Ran {
-            status,
-            lost: capture.gaps.iter().map(|(from, to)| to - from).sum(),
-            stdout: text(capture.stdout.to_bytes()),
-            stderr: text(capture.stderr.to_bytes()),
-        })
-    }
-
-    pub(crate) async fn run(&self, command: &str) -> Ran {
-        self.try_run(command).await.unwrap()
-    }
-
-    /// The output of a command that succeeds.
-    pub(crate) async fn out(&self, command: &str) -> String {
-        let ran = self.run(command).await;
-        assert_eq!(ran.code(), 0, "{command}: {ran:?}");
-        ran.stdout
-    }
-
-    pub(crate) fn id(&self) -> String {
-        self.env.identity().id
+        farshell_testing::remove_all(self.backend());
     }
 }
 

@@ -1,6 +1,6 @@
 //! The Singularity backend on a real Apptainer, which `scripts/test singularity` brings here and names in
 //! `FARSHELL_TEST_APPTAINER`.
-#![expect(clippy::unwrap_used, clippy::print_stderr, reason = "tests")]
+#![expect(clippy::unwrap_used, reason = "tests")]
 
 mod containment;
 mod faults;

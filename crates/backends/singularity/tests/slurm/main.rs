@@ -1,5 +1,5 @@
 //! Instances as jobs of a real Slurm, which `scripts/test slurm` starts and names in `FARSHELL_TEST_SLURM`.
-#![expect(clippy::unwrap_used, clippy::print_stderr, reason = "tests")]
+#![expect(clippy::unwrap_used, reason = "tests")]
 
 #[path = "../singularity/rig.rs"]
 #[expect(dead_code, reason = "these tests use a part of it")]

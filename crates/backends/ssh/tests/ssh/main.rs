@@ -1,5 +1,5 @@
 //! The SSH backend on real hosts, which `scripts/test ssh` starts and names in `FARSHELL_TEST_SSH…`.
-#![expect(clippy::unwrap_used, clippy::print_stderr, reason = "tests")]
+#![expect(clippy::unwrap_used, reason = "tests")]
 
 mod accounts;
 mod errors;

@@ -2,13 +2,8 @@
 
 use farshell_config::choice::HostKeyPolicy;
 use farshell_config::settings::SshSettings;
+use farshell_engine::Error;
 use farshell_engine::backend::{Backend, Place, Spec, TaskName};
-use farshell_engine::capture::Capture;
-use farshell_engine::environment::SessionDefaults;
-use farshell_engine::{Environment, Error, RunOptions};
-use farshell_protocol::SessionName;
-use farshell_protocol::process::{End, State, Status};
-use farshell_protocol::session::Mode;
 use farshell_ssh::{Config, Ssh};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -20,15 +15,9 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
-/// What the rig says. Without it a test is skipped in sight, except where tests are the purpose of the run.
+/// What the rig says.
 pub(crate) fn var(name: &str) -> Option<String> {
-    let value = std::env::var(name).ok().filter(|value| !value.is_empty());
-    if value.is_none() {
-        let ci = std::env::var("CI").is_ok_and(|ci| !ci.is_empty() && ci != "false");
-        assert!(!ci, "{name} is not set: run scripts/test ssh");
-        eprintln!("skipped: {name} is not set (scripts/test ssh sets it)");
-    }
-    value
+    farshell_testing::var(name, "ssh")
 }
 
 /// A host of a test's own. It goes with the test.
@@ -193,11 +182,10 @@ impl Rig {
     }
 
     pub(crate) async fn try_open(&self, task: &str) -> Result<Env, Error> {
-        let defaults = SessionDefaults::plain(Mode::Live);
         let place: Arc<dyn Place> = Arc::from(self.backend().provision(&self.spec(task), &()).await?);
         let backend = Held(self.backend(), Arc::clone(&place));
-        let env = Environment::open(&backend, &self.spec(task), defaults).await?;
-        Ok(Env { env, place })
+        let inner = farshell_testing::Env::try_open(&backend, &self.spec(task)).await?;
+        Ok(Env { inner, place })
     }
 
     /// Why the backend can't serve.
@@ -273,20 +261,7 @@ impl Backend for Held {
 
 impl Drop for Rig {
     fn drop(&mut self) {
-        let backend = self.backend();
-        // Not on this thread, which may be inside of a runtime.
-        let removal = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            runtime.block_on(async {
-                let all = async {
-                    for found in backend.survey().await.unwrap_or_default() {
-                        let _ = backend.remove_found(&found).await;
-                    }
-                };
-                let _ = tokio::time::timeout(Duration::from_secs(30), all).await;
-            });
-        });
-        let _ = removal.join();
+        farshell_testing::remove_all(self.backend());
         for master in self.masters() {
             let _ =
                 Command::new("ssh").args(["-F", "none", "-O", "exit", "-S"]).arg(master).arg("x").output();
@@ -294,51 +269,22 @@ impl Drop for Rig {
     }
 }
 
-/// One environment and a session in it.
+/// One environment with a session in it, and its place.
 #[derive(Debug)]
 pub(crate) struct Env {
-    pub(crate) env: Environment,
+    inner: farshell_testing::Env,
     pub(crate) place: Arc<dyn Place>,
 }
 
-/// How a command ended and what it printed.
-#[derive(Debug)]
-pub(crate) struct Ran {
-    pub(crate) status: Status,
-    pub(crate) stdout: String,
-}
+impl std::ops::Deref for Env {
+    type Target = farshell_testing::Env;
 
-impl Ran {
-    pub(crate) fn code(&self) -> i32 {
-        match self.status.state {
-            State::Ended(End::Exited(code)) => code,
-            State::Ended(End::Signaled(signal)) => 128 + signal,
-            ref other => panic!("{other:?}"),
-        }
+    fn deref(&self) -> &Self::Target {
+        &self.inner
     }
 }
 
 impl Env {
-    pub(crate) async fn try_run(&self, command: &str) -> farshell_engine::Result<Ran> {
-        let mut options = RunOptions::new(SessionName::new("main").unwrap(), command);
-        options.timeout = Some(Duration::from_secs(170));
-        let mut capture = Capture::unlimited();
-        let status = self.env.run(&options, &mut capture).await?;
-        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).trim_end().to_owned();
-        Ok(Ran { status, stdout: text(capture.stdout.to_bytes()) })
-    }
-
-    pub(crate) async fn run(&self, command: &str) -> Ran {
-        self.try_run(command).await.unwrap()
-    }
-
-    /// The output of a command that succeeds.
-    pub(crate) async fn out(&self, command: &str) -> String {
-        let ran = self.run(command).await;
-        assert_eq!(ran.code(), 0, "{command}: {ran:?}");
-        ran.stdout
-    }
-
     /// Runs a command that counts to `count` with a pause between, does something meanwhile, and checks each line.
     pub(crate) async fn counts_through(
         &self,
