@@ -5,6 +5,7 @@
 //! | [`backend`] | the two traits behind which every kind of place stands, and what they promise |
 //! | [`client`] | the one client of the outpost: calls, streams, reconnection, resumption |
 //! | [`environment`] | a task's place with its outpost and its settings |
+//! | [`machine`] | which machine this is, for notes |
 //! | [`owner`] | whose things they are in a place that others use too |
 //! | [`shared`] | a socket in a directory that a hostile container shares |
 //! | [`capture`] | output collected within bounds |
@@ -15,6 +16,7 @@ pub mod capture;
 pub mod client;
 pub mod environment;
 pub mod error;
+pub mod machine;
 pub mod owner;
 pub mod shared;
 mod socket;

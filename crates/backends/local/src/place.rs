@@ -1,6 +1,7 @@
 //! [`Place`] on this machine: a directory with an outpost in it.
 
 use farshell_engine::backend::{BoxFuture, ByteStream, Identity, Place, TaskName};
+use farshell_engine::machine::Machine;
 use farshell_engine::{Error, Kind, Outpost, Result};
 use sha2::{Digest, Sha256};
 use std::os::fd::AsRawFd;
@@ -21,28 +22,13 @@ const NEEDED: [&str; 8] = ["PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", 
 /// leads to a socket that nobody here listens on.
 #[must_use]
 pub fn run_dir(home: &Path, task: &TaskName) -> PathBuf {
-    home.join("run").join(format!("{}-{}", task.as_str(), Machine::this().mark()))
+    home.join("run").join(format!("{}-{}", task.as_str(), mark_of(&Machine::this())))
 }
 
-/// A machine from one start to the next.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Machine {
-    pub(crate) host: String,
-    pub(crate) boot: String,
-}
-
-impl Machine {
-    pub(crate) fn this() -> Self {
-        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        Self { host, boot: boot.trim().to_owned() }
-    }
-
-    /// What the names of its directories end with.
-    pub(crate) fn mark(&self) -> String {
-        let digest = Sha256::digest(format!("{}\n{}\nlocal", self.host, self.boot));
-        digest[..4].iter().map(|b| format!("{b:02x}")).collect()
-    }
+/// What the names of a machine's directories end with.
+pub(crate) fn mark_of(machine: &Machine) -> String {
+    let digest = Sha256::digest(format!("{}\n{}\nlocal", machine.host, machine.boot));
+    digest[..4].iter().map(|b| format!("{b:02x}")).collect()
 }
 
 #[derive(Clone, Debug)]

@@ -5,8 +5,9 @@
 //! directories says it, so that what an earlier start left is told apart from what another machine, which shares the
 //! home, uses at this moment. Directories without such a note are left alone.
 
-use crate::place::{LocalPlace, Machine};
+use crate::place::{LocalPlace, mark_of};
 use farshell_engine::backend::{Found, TaskName};
+use farshell_engine::machine::Machine;
 use farshell_engine::{Error, Kind, Result};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -22,7 +23,7 @@ fn note_path(home: &Path, mark: &str) -> PathBuf {
 /// Writes down whose directories end with this machine's mark. Without the note they are only not cleaned up.
 pub(crate) fn note_machine(home: &Path) {
     let machine = Machine::this();
-    let path = note_path(home, &machine.mark());
+    let path = note_path(home, &mark_of(&machine));
     if path.exists() {
         return;
     }
@@ -38,7 +39,7 @@ fn noted(home: &Path, mark: &str) -> Option<Machine> {
     let text = std::fs::read_to_string(note_path(home, mark)).ok()?;
     let (host, boot) = text.trim_end().split_once('\n')?;
     let machine = Machine { host: host.to_owned(), boot: boot.to_owned() };
-    (machine.mark() == mark).then_some(machine)
+    (mark_of(&machine) == mark).then_some(machine)
 }
 
 /// Task and mark of a directory's name.
@@ -51,7 +52,7 @@ fn parse(name: &str) -> Option<(TaskName, &str)> {
 
 /// The task whose directory of this start of this machine it is.
 pub(crate) fn task_here(name: &str) -> Option<TaskName> {
-    parse(name).filter(|(_, mark)| *mark == Machine::this().mark()).map(|(task, _)| task)
+    parse(name).filter(|(_, mark)| *mark == mark_of(&Machine::this())).map(|(task, _)| task)
 }
 
 /// The machine is this one, before it was started again: nothing can run in its directories.
@@ -68,7 +69,7 @@ pub(crate) async fn all(home: &Path) -> Result<Vec<Found>> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(Error::io(format!("looking through {}", run.display()), error)),
     };
-    let here = Machine::this().mark();
+    let here = mark_of(&Machine::this());
     let mut found = Vec::new();
     for entry in entries.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
@@ -138,7 +139,7 @@ mod tests {
 
     fn note(home: &Path, machine: &Machine) {
         std::fs::create_dir_all(home.join("run")).unwrap();
-        let path = note_path(home, &machine.mark());
+        let path = note_path(home, &mark_of(machine));
         std::fs::write(path, format!("{}\n{}\n", machine.host, machine.boot)).unwrap();
     }
 
@@ -151,7 +152,7 @@ mod tests {
         note(home, &earlier);
         note(home, &other);
         let dir = |task: &str, machine: &Machine| {
-            let name = format!("{task}-{}", machine.mark());
+            let name = format!("{task}-{}", mark_of(machine));
             std::fs::create_dir_all(home.join("run").join(&name).join("logs")).unwrap();
             name
         };
@@ -170,8 +171,8 @@ mod tests {
         }
         remove_old(home, &old).unwrap();
         assert!(!home.join("run").join(&old).exists());
-        assert!(!note_path(home, &earlier.mark()).exists());
-        assert!(home.join("run").join(&foreign).exists() && note_path(home, &other.mark()).exists());
+        assert!(!note_path(home, &mark_of(&earlier)).exists());
+        assert!(home.join("run").join(&foreign).exists() && note_path(home, &mark_of(&other)).exists());
     }
 
     #[test]
@@ -180,9 +181,9 @@ mod tests {
         note_machine(home.path());
         note_machine(home.path());
         let this = Machine::this();
-        assert_eq!(noted(home.path(), &this.mark()), Some(this.clone()));
-        assert!(!is_earlier_start(home.path(), &this.mark()));
-        let name = format!("a-b-{}", this.mark());
+        assert_eq!(noted(home.path(), &mark_of(&this)), Some(this.clone()));
+        assert!(!is_earlier_start(home.path(), &mark_of(&this)));
+        let name = format!("a-b-{}", mark_of(&this));
         assert_eq!(task_here(&name), TaskName::new("a-b").ok());
     }
 }

@@ -8,11 +8,12 @@ use crate::processes::Family;
 use crate::program::Program;
 use crate::slurm::{self, Options};
 use crate::start::Starter;
-use crate::state::{Machine, State};
+use crate::state::State;
 use crate::{check, image, survey};
 use farshell_engine::backend::{
     Backend, BoxFuture, Capabilities, Finding, Found, Place, Progress, Spec, Support,
 };
+use farshell_engine::machine::Machine;
 use farshell_engine::{Error, Kind, Result};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};

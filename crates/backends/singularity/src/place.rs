@@ -176,7 +176,7 @@ impl SingularityPlace {
 /// Ends all processes of an instance.
 pub(crate) async fn finish(config: &Config, layout: &Layout, state: &mut State) -> Result<()> {
     slurm::end(config, layout, state).await?;
-    let here = crate::state::Machine::this() == state.machine;
+    let here = farshell_engine::machine::Machine::this() == state.machine;
     if here && !state.family.end().await {
         let message = "its processes do not end, although they were killed";
         return Err(Error::new(

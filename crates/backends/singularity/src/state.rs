@@ -3,6 +3,7 @@
 use crate::layout::Layout;
 use crate::limits::Limits;
 use crate::processes::Family;
+use farshell_engine::machine::Machine;
 use farshell_engine::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 use std::io::{self, Write};
@@ -44,21 +45,6 @@ pub(crate) struct JobNote {
     pub(crate) mark: String,
     /// The directory of its node in which its outpost listens.
     pub(crate) door: String,
-}
-
-/// A machine from one start to the next.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Machine {
-    pub(crate) host: String,
-    pub(crate) boot: String,
-}
-
-impl Machine {
-    pub(crate) fn this() -> Self {
-        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        Self { host, boot: boot.trim().to_owned() }
-    }
 }
 
 impl State {
