@@ -132,7 +132,7 @@ impl DaytonaPlace {
         }
     }
 
-    /// Opens a stream, and if the sandbox was reached before, does not give up at once.
+    /// Opens a stream. What may pass by itself is waited for.
     async fn open_patiently(&self) -> Result<ByteStream> {
         let until = Instant::now() + PATIENCE;
         let mut pause = Duration::from_millis(100);
