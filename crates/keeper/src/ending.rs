@@ -15,6 +15,10 @@ use std::time::Duration;
 /// How long an outpost whose place is ended may take to answer that it is still there.
 const STILL: Duration = Duration::from_secs(1);
 
+/// Noted while an environment is removed: whoever takes over goes on with that. One that was only to be put away is put
+/// away.
+pub(crate) const REMOVING: &str = "it is being removed";
+
 /// Why an environment is ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Why {
@@ -53,6 +57,7 @@ impl Environments {
         }
         let (row, leftover, gate) = {
             let mut inner = slot.lock();
+            inner.row.note = matches!(why, Why::Removed).then(|| REMOVING.to_owned());
             (inner.row(), inner.leftover.take(), std::mem::take(&mut inner.gate))
         };
         // Nobody connects any more, so nobody brings back what is ended.

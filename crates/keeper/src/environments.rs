@@ -23,6 +23,9 @@ use tokio::sync::OwnedMutexGuard;
 /// How long the place of an environment may take to answer after it was made.
 pub(crate) const CONNECT: Duration = Duration::from_secs(120);
 
+/// Said once to each session.
+const ANOTHER: &str = "the place that held its files is gone, and another one was made instead";
+
 #[derive(Debug)]
 pub(crate) struct Environments {
     pub(crate) common: Arc<Common>,
@@ -210,7 +213,7 @@ impl Environments {
 
     /// Makes the environment. The caller holds its lock.
     async fn make(&self, slot: &Arc<Slot>, wanted: &Wanted, resolved: &Resolved) -> Result<()> {
-        let (row, old) = {
+        let (row, old, before) = {
             let mut inner = slot.lock();
             // One that was out of reach and was made from other settings is not what is wanted now.
             let differs = inner.row.spec_hash != resolved.spec_hash;
@@ -230,11 +233,11 @@ impl Environments {
             }
             inner.row.created_at = now();
             inner.row.note = None;
-            inner.row.place = None;
+            let before = inner.row.place.take().filter(|_| inner.holds_the_only_files(&*resolved.backend));
             inner.row.instance = None;
             inner.take_settings(wanted, resolved);
             inner.used();
-            (inner.row(), old)
+            (inner.row(), old, before)
         };
         // Recorded first: whatever dies from here on, the next keeper knows what may be there.
         if let Err(error) = self.common.store.put_environment(row, None).await {
@@ -270,6 +273,11 @@ impl Environments {
             Ok(live) => {
                 let row = {
                     let mut inner = slot.lock();
+                    if before.is_some_and(|before| before.id != live.identity.id) {
+                        inner.resting.forget();
+                        inner.row.note = Some(ANOTHER.to_owned());
+                        inner.shells.lost(ANOTHER);
+                    }
                     inner.set_place(&live);
                     inner.row.settings[LIMITS] = json!(limits(resolved.backend.capabilities(), &*live.place));
                     inner.leftover = None;
@@ -387,6 +395,15 @@ impl Environments {
         let (backend, spec) = self.backend_of(slot)?;
         let found = backend.find(&spec).await?;
         Ok(found.map(|place| Arc::new(Kept::new(place, slot.lock().gate.clone()))))
+    }
+
+    /// Whether the place of an environment sleeps, or is gone, or can't be asked: nobody is to wake it then.
+    pub(crate) async fn sleeps(&self, slot: &Slot) -> bool {
+        let Ok((backend, spec)) = self.backend_of(slot) else { return false };
+        match backend.find(&spec).await {
+            Ok(found) => found.is_none_or(|place| place.sleeps()),
+            Err(_) => true,
+        }
     }
 
     /// The environment that a person means: by its key, or by a task that uses it.

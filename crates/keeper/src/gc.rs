@@ -94,6 +94,18 @@ impl Inner {
                 && let Ok(_life) = slot.life.try_lock()
                 && empty().is_some()
             {
+                // It may only have been out of reach, and without a record the next one would remove it.
+                if slot.lock().keeps() {
+                    match self.environments.place_of(&slot).await {
+                        Ok(None) => {}
+                        Ok(Some(_)) => continue,
+                        Err(error) => {
+                            item.error = Some(error.to_string());
+                            items.push(item);
+                            continue;
+                        }
+                    }
+                }
                 let mut event =
                     crate::events::event(EventKind::EnvironmentRemoved, json!({ "reason": "gc" }));
                 event.environment = Some(slot.key.clone());

@@ -67,9 +67,14 @@ pub(crate) async fn run(environments: Arc<Environments>) {
 
 async fn reap(environments: &Arc<Environments>, slot: &Arc<Slot>) {
     let _life = slot.life.lock().await;
-    let live = slot.live();
+    let mut ending = Ending { live: slot.live(), place: None };
+    // What sleeps already is not woken for its end.
+    let unconnected = ending.live.as_ref().is_some_and(|live| !live.outpost.is_connected());
+    if unconnected && environments.sleeps(slot).await {
+        ending.place = ending.live.take().map(|live| Arc::clone(&live.place));
+    }
     // Commands that nobody here knows of: of a server that is gone, say.
-    let strangers = match &live {
+    let strangers = match &ending.live {
         Some(live) => match tokio::time::timeout(ANSWER, live.outpost.info()).await {
             Ok(Ok(info)) => info.running > 0,
             _ => false,
@@ -92,6 +97,6 @@ async fn reap(environments: &Arc<Environments>, slot: &Arc<Slot>) {
     };
     if doomed {
         // If it fails, that is recorded, and tried again later.
-        let _ = environments.end(slot, Ending { live, place: None }, Why::Idle).await;
+        let _ = environments.end(slot, ending, Why::Idle).await;
     }
 }

@@ -5,7 +5,7 @@
 //! that need it wait for that, and others don't.
 
 use crate::background::pause;
-use crate::ending::{Ending, Why};
+use crate::ending::{Ending, REMOVING, Why};
 use crate::environments::outpost_replaced;
 use crate::promotion::keep_only;
 use crate::slot::{Live, Phase, Slot};
@@ -105,7 +105,12 @@ impl Inner {
         let ended = async {
             let place = self.environments.place_of(slot).await?;
             let ending = Ending { live: None, place };
-            self.environments.end(slot, ending, Why::Removed).await
+            // Its files may be in it and nowhere else: nothing is removed that nobody wanted removed.
+            let why = match slot.lock().row.note.as_deref() == Some(REMOVING) {
+                true => Why::Removed,
+                false => Why::Found,
+            };
+            self.environments.end(slot, ending, why).await
         };
         if let Err(error) = ended.await {
             self.environments.failed(slot, &error).await;

@@ -45,15 +45,7 @@ impl Daytona {
 
     fn place(&self, client: Client, sandbox: &Sandbox, spec: &Spec) -> Box<dyn Place> {
         let config = &self.config;
-        let persistent = config.settings.container.persistent;
-        Box::new(DaytonaPlace::new(
-            client,
-            sandbox,
-            &config.settings.image,
-            spec.lease,
-            persistent,
-            config.disk_note(),
-        ))
+        Box::new(DaytonaPlace::new(client, sandbox, &config.settings.image, spec.lease, config.disk_note()))
     }
 
     async fn make(&self, spec: &Spec, progress: &dyn Progress) -> Result<Box<dyn Place>> {

@@ -248,11 +248,12 @@ impl Client {
                 self.http.json("listing sandboxes", Method::GET, url, None, Again::Freely, USUAL).await?;
             let before = all.len();
             all.extend(page.items);
-            cursor = page.next_cursor.filter(|next| !next.is_empty());
+            let next = page.next_cursor.filter(|next| !next.is_empty());
             // A server that goes round in circles is left.
-            if cursor.is_none() || limit.is_some() || all.len() == before {
+            if next.is_none() || next == cursor || limit.is_some() || all.len() == before {
                 break;
             }
+            cursor = next;
         }
         Ok(all)
     }

@@ -19,6 +19,8 @@ const WHAT: &str = "preparing the environment";
 /// The first pause between two looks, and the longest.
 const PAUSE: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(1);
+/// How long a refusal may be about a moment that has passed.
+const REFUSED: Duration = Duration::from_secs(8);
 /// How often something else may come in between.
 const ROUNDS: u32 = 200;
 
@@ -42,6 +44,7 @@ pub(crate) async fn settle(
     let mut known: Option<(State, Instant)> = None;
     let mut pause = PAUSE;
     let mut woken = false;
+    let mut refused: Option<ClientError> = None;
     for _ in 0..ROUNDS * 20 {
         let Some(sandbox) = client.get(key).await.map_err(|e| explain("looking at the sandbox", e))? else {
             return Ok(Settled::Gone);
@@ -50,6 +53,7 @@ pub(crate) async fn settle(
             Some((state, since)) if *state == sandbox.state => *since,
             _ => {
                 pause = PAUSE;
+                refused = None;
                 Instant::now()
             }
         };
@@ -72,15 +76,19 @@ pub(crate) async fn settle(
                 };
                 match asked {
                     Ok(_) => {}
-                    // Somebody else has done something to it, or the answer was lost: another look tells what.
-                    Err(error) if is_passing(&error) => {}
+                    // Somebody else has done something to it, or the answer was lost: another look tells what. A refusal that
+                    // stays is the last word.
+                    Err(error) if is_passing(&error) && !(lasts(&error) && since.elapsed() >= REFUSED) => {
+                        refused = Some(error);
+                    }
                     Err(error) => return Err(explain(format!("starting sandbox {}", sandbox.name), error)),
                 }
             }
             Step::Wait | Step::WaitGone => woken = true,
         }
         if since.elapsed() >= steps::patience(&sandbox.state) {
-            let message = format!("sandbox {} stays {:?}", sandbox.name, sandbox.state.name());
+            let why = refused.map_or_else(String::new, |error| format!(": {error}"));
+            let message = format!("sandbox {} stays {:?}{why}", sandbox.name, sandbox.state.name());
             return Err(Error::new(Kind::TimedOut, WHAT, message)
                 .with_hint("app.daytona.io shows more; `farshell env rm` removes it, with its files"));
         }
@@ -94,6 +102,11 @@ pub(crate) async fn settle(
 fn is_passing(error: &ClientError) -> bool {
     use crate::client::Fault;
     matches!(error.fault, Fault::TimedOut | Fault::Lost(_)) || matches!(error.status(), Some(400 | 404 | 409))
+}
+
+/// Said of the sandbox and not of the moment, if it is said again.
+fn lasts(error: &ClientError) -> bool {
+    matches!(error.status(), Some(400 | 404))
 }
 
 fn broken(sandbox: &Sandbox) -> Error {
@@ -134,6 +147,8 @@ pub(crate) async fn ensure(
                 return Ok(sandbox);
             }
             Settled::NeverWas(sandbox) => {
+                // It may be another one than a moment ago.
+                check(config, spec, owner, &sandbox)?;
                 let why = sandbox.error_reason.clone().unwrap_or_default();
                 remove(client, &sandbox.id).await?;
                 if ours {
@@ -169,9 +184,6 @@ async fn make(client: &Client, create: &Create) -> Result<bool> {
 
 /// It is this task's sandbox, and made from what is wanted.
 fn check(config: &Config, spec: &Spec, owner: &str, sandbox: &Sandbox) -> Result<()> {
-    if sandbox.state == State::BuildFailed {
-        return Ok(());
-    }
     let named = &sandbox.name;
     let same = match labels::whose(sandbox, &spec.task, owner) {
         Whose::Theirs => {
@@ -180,10 +192,15 @@ fn check(config: &Config, spec: &Spec, owner: &str, sandbox: &Sandbox) -> Result
                 "use another task (`--task`), or delete it at app.daytona.io if nobody needs it",
             ));
         }
+        // Nothing was ever in it: it makes room.
+        _ if sandbox.state == State::BuildFailed => true,
         Whose::Ours => {
             sandbox.labels.get(labels::SPEC).map(String::as_str) == Some(spec.hash("daytona").as_str())
         }
-        Whose::Hermes => labels::same_image(sandbox, &config.settings.image),
+        Whose::Hermes => {
+            labels::same_image(sandbox, &config.settings.image)
+                && labels::same_resources(sandbox, config.resources())
+        }
     };
     if same {
         return Ok(());

@@ -13,7 +13,7 @@
 
 use crate::client::{Client, ClientError, Toolbox};
 use crate::error::explain;
-use crate::install::{Installed, quoted};
+use crate::install::{Installed, MARK, after_mark, quoted};
 use crate::random::random;
 use crate::terminal::{BEGIN, NO_PROGRAM, Opened, PIECE, WHAT, awake, noise};
 use farshell_engine::{Error, Kind, Result};
@@ -99,12 +99,13 @@ impl Pipes {
         let down = self.pipe("down");
         // One read takes what is there. When the bridge ends, so does the pipe.
         let command = format!(
-            "[ -p {down} ] || exit {GONE}; timeout {WAIT} dd if={down} bs=65536 count=1 2>/dev/null; exit 0"
+            "[ -p {down} ] || exit {GONE}; echo {MARK}; timeout {WAIT} dd if={down} bs=65536 count=1 2>/dev/null; exit 0"
         );
         let ran = self.toolbox.execute(&command, Duration::from_secs(WAIT) + WRITE).await?;
+        let said = after_mark(&ran.result);
         Ok(match ran.exit_code {
-            0 if ran.result.is_empty() => Heard::Nothing,
-            0 => Heard::Text(ran.result),
+            0 if said.is_empty() => Heard::Nothing,
+            0 => Heard::Text(said.to_owned()),
             _ => Heard::End,
         })
     }

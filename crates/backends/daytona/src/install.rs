@@ -25,9 +25,18 @@ pub(crate) fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }
 
+/// What a command says before it says anything else. A shell may have complained before: of a language that the image
+/// wants and does not have, say.
+pub(crate) const MARK: &str = "farshell-says:";
+
 /// One command, whatever shell it is fed to.
 fn script(text: &str) -> String {
-    format!("sh -c {}", quoted(text))
+    format!("sh -c {}", quoted(&format!("echo {MARK}; {text}")))
+}
+
+/// What was said after the mark.
+pub(crate) fn after_mark(said: &str) -> &str {
+    said.split_once(MARK).map_or(said, |(_, rest)| rest.strip_prefix('\n').unwrap_or(rest))
 }
 
 /// Sees whether the outpost is there, and puts it there if not.
@@ -73,7 +82,7 @@ pub(crate) async fn install(toolbox: &Toolbox) -> Result<Installed> {
 
 async fn run(toolbox: &Toolbox, text: &str) -> Result<String> {
     let ran = toolbox.execute(&script(text), PATIENCE).await.map_err(|e| explain(WHAT, e))?;
-    Ok(ran.result)
+    Ok(after_mark(&ran.result).to_owned())
 }
 
 fn excerpt(text: &str) -> String {

@@ -1,6 +1,6 @@
 //! What a sandbox is called, and what is written on it.
 
-use crate::client::{BuildInfo, Create, Sandbox};
+use crate::client::{BuildInfo, Create, Resources, Sandbox};
 use crate::config::Config;
 use farshell_engine::backend::{Spec, TaskName};
 use std::collections::BTreeMap;
@@ -55,6 +55,13 @@ fn dockerfile(image: &str) -> String {
 /// Whether it is made from this image, as far as it says.
 pub(crate) fn same_image(sandbox: &Sandbox, image: &str) -> bool {
     sandbox.build_info.as_ref().is_none_or(|info| info.dockerfile_content.trim() == dockerfile(image).trim())
+}
+
+/// Whether it has these limits, as far as it says.
+pub(crate) fn same_resources(sandbox: &Sandbox, wanted: Resources) -> bool {
+    let same =
+        |there: Option<f64>, wanted: u32| there.is_none_or(|there| (there - f64::from(wanted)).abs() < 0.01);
+    same(sandbox.cpu, wanted.cpu) && same(sandbox.memory, wanted.memory) && same(sandbox.disk, wanted.disk)
 }
 
 /// What Daytona is asked for.

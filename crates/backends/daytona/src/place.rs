@@ -6,11 +6,12 @@
 //! 2. If that fails, the sandbox is looked at, by its id: one that was stopped is started, one that is gone is an error, and
 //!    the outpost is put into it if it is not there.
 
-use crate::client::{Client, Sandbox, State, Toolbox};
+use crate::client::{Client, Sandbox, Toolbox};
 use crate::ensure::{self, Settled, settle};
 use crate::error::explain;
 use crate::exchange;
 use crate::install::{Installed, install};
+use crate::steps;
 use crate::terminal::{self, Opened};
 use farshell_engine::backend::{BoxFuture, ByteStream, Identity, Limit, Place, Support};
 use farshell_engine::{Error, Kind, Result};
@@ -30,8 +31,6 @@ pub(crate) struct DaytonaPlace {
     name: String,
     image: String,
     lease: Duration,
-    /// It is kept when it is put away.
-    persistent: bool,
     /// It was found put away.
     asleep: bool,
     limits: Vec<Limit>,
@@ -52,7 +51,6 @@ impl DaytonaPlace {
         sandbox: &Sandbox,
         image: &str,
         lease: Duration,
-        persistent: bool,
         disk: Option<String>,
     ) -> Self {
         Self {
@@ -61,11 +59,7 @@ impl DaytonaPlace {
             name: sandbox.name.clone(),
             image: image.to_owned(),
             lease,
-            persistent,
-            asleep: !matches!(
-                sandbox.state,
-                State::Started | State::Starting | State::Creating | State::Restoring | State::Resuming
-            ),
+            asleep: steps::sleeps(&sandbox.state),
             limits: limits(sandbox, disk),
             known: Mutex::default(),
         }
@@ -198,13 +192,9 @@ impl Place for DaytonaPlace {
     }
 
     fn suspend(&self) -> BoxFuture<'_, Result<()>> {
-        Box::pin(async move {
-            if self.persistent {
-                ensure::stop(&self.client, &self.id).await
-            } else {
-                ensure::remove(&self.client, &self.id).await
-            }
-        })
+        // Whether its files are worth keeping was settled when it was made, and Daytona knows: what is not to be kept it deletes
+        // when it stops.
+        Box::pin(ensure::stop(&self.client, &self.id))
     }
 
     fn limits(&self) -> Vec<Limit> {

@@ -49,6 +49,23 @@ pub(crate) fn next(state: &State, recoverable: bool) -> Step {
     }
 }
 
+/// Nothing runs in it, and nothing will unless somebody asks for it. Whatever is not known may be hard at work.
+pub(crate) fn sleeps(state: &State) -> bool {
+    matches!(
+        state,
+        State::Stopped
+            | State::Stopping
+            | State::Archived
+            | State::Archiving
+            | State::Paused
+            | State::Pausing
+            | State::Error
+            | State::BuildFailed
+            | State::Destroyed
+            | State::Destroying
+    )
+}
+
 /// How long a sandbox may stay in a state.
 pub(crate) fn patience(state: &State) -> Duration {
     let minutes = match state {

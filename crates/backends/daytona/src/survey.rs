@@ -3,6 +3,7 @@
 use crate::client::{Client, State};
 use crate::error::explain;
 use crate::labels;
+use crate::steps;
 use farshell_engine::Result;
 use farshell_engine::backend::{Found, TaskName};
 use std::collections::BTreeMap;
@@ -22,15 +23,7 @@ pub(crate) async fn all(client: &Client, owner: &str) -> Result<Vec<Found>> {
             owner: owner.to_owned(),
             spec_hash: sandbox.labels.get(labels::SPEC).cloned(),
             age: sandbox.created_at.as_deref().and_then(since_1970).map(|at| now.saturating_sub(at)),
-            alive: !matches!(
-                sandbox.state,
-                State::Stopped
-                    | State::Archived
-                    | State::Archiving
-                    | State::Error
-                    | State::BuildFailed
-                    | State::Paused
-            ),
+            alive: !steps::sleeps(&sandbox.state),
             name: sandbox.name,
             id: sandbox.id,
         })

@@ -81,9 +81,10 @@ impl Subject for Emulated {
         self.patience
     }
 
-    /// A terminal outlives whoever was connected to it. The outpost waits for a sign of life.
+    /// A terminal outlives whoever was connected to it, and so does a bridge between two pipes. They wait for a sign of
+    /// life.
     fn notices(&self) -> Duration {
-        Duration::from_secs(16)
+        Duration::from_secs(if self.url == SLOWER.url { 61 } else { 16 })
     }
 
     /// The sandbox itself is Daytona's to stop, some minutes later.

@@ -110,6 +110,12 @@ impl Outpost {
         Ok(self.connection().await?.identity.clone())
     }
 
+    /// Whether there is a connection that works, as far as is known.
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        self.inner.working().is_some()
+    }
+
     /// Drops the connection, as a failing network would. What runs in the place goes on.
     pub fn disconnect(&self) {
         if let Some(connection) = self.inner.current().take() {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 
 /// Changes a record while no keeper has it.
-fn edit_environment(rig: &Rig, change: impl FnOnce(&mut farshell_store::EnvironmentRow)) {
+pub(crate) fn edit_environment(rig: &Rig, change: impl FnOnce(&mut farshell_store::EnvironmentRow)) {
     let runtime = Runtime::new().unwrap();
     runtime.block_on(async {
         let dir = rig.home().join("farshell");

@@ -14,6 +14,7 @@ mod places;
 mod resting;
 mod resume;
 mod rig;
+mod safe;
 mod scale;
 mod streams;
 mod variables;

@@ -58,6 +58,10 @@ pub(crate) struct Story {
     pub(crate) full: AtomicBool,
     /// How often nobody waited any more.
     pub(crate) given_up: AtomicUsize,
+    /// How often somebody connected.
+    pub(crate) connected: AtomicUsize,
+    /// Of how many that had its name this is the last.
+    pub(crate) generation: AtomicUsize,
     /// Where kept files are.
     pub(crate) files: Mutex<Option<String>>,
 }
@@ -72,10 +76,15 @@ struct Reachable {
 
 impl Place for Reachable {
     fn identity(&self) -> Identity {
-        self.place.identity()
+        let identity = self.place.identity();
+        match self.story.generation.load(Ordering::SeqCst) {
+            0 => identity,
+            n => Identity { id: format!("{}-{n}", identity.id), ..identity },
+        }
     }
 
     fn connect(&self) -> BoxFuture<'_, Result<ByteStream>> {
+        self.story.connected.fetch_add(1, Ordering::SeqCst);
         Box::pin(async move {
             match self.unreachable.load(Ordering::SeqCst) {
                 true => Err(Error::new(Kind::Disconnected, "connecting", "it is out of reach")),

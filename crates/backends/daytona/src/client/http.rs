@@ -171,7 +171,8 @@ impl Http {
                 Ok(bytes) => return Ok(bytes),
                 Err(failed) => failed,
             };
-            let wait = wait.unwrap_or_else(|| jitter(pause));
+            // Not before it is asked for, and not all at the same moment.
+            let wait = wait.unwrap_or_default().min(PATIENCE) + jitter(pause);
             let patience = if matches!(fault, Fault::NotSent(_)) { NOT_SENT } else { PATIENCE };
             if !may_repeat(&fault, again) || begun.elapsed() + wait >= patience {
                 return Err(ClientError::new(what, fault));

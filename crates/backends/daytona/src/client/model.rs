@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Sandbox {
+    #[serde(deserialize_with = "or_default")]
     pub id: String,
+    #[serde(deserialize_with = "or_default")]
     pub name: String,
     #[serde(deserialize_with = "or_default")]
     pub state: State,
@@ -31,6 +33,12 @@ pub struct Sandbox {
 
 fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(from: D) -> Result<T, D::Error> {
     Ok(Option::<T>::deserialize(from)?.unwrap_or_default())
+}
+
+/// Those that can be read. What others have in the same organisation may be of kinds that this client does not know.
+fn readable<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Sandbox>, D::Error> {
+    let all: Vec<serde_json::Value> = or_default(from)?;
+    Ok(all.into_iter().filter_map(|item| serde_json::from_value(item).ok()).collect())
 }
 
 /// What a sandbox is doing.
@@ -113,6 +121,7 @@ impl<'de> Deserialize<'de> for State {
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BuildInfo {
+    #[serde(deserialize_with = "or_default")]
     pub dockerfile_content: String,
 }
 
@@ -151,7 +160,7 @@ pub struct Create {
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Page {
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "readable")]
     pub(crate) items: Vec<Sandbox>,
     pub(crate) next_cursor: Option<String>,
 }
@@ -177,13 +186,29 @@ impl std::fmt::Debug for Preview {
 
 /// How a command ended. A death by signal is -1.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
-#[serde(rename_all = "camelCase")]
+#[serde(try_from = "Answer")]
 pub struct Executed {
-    #[serde(alias = "code")]
     pub exit_code: i32,
     /// Both outputs, as they came.
-    #[serde(default)]
     pub result: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Answer {
+    exit_code: Option<i32>,
+    /// What it was called before.
+    code: Option<i32>,
+    result: Option<String>,
+}
+
+impl TryFrom<Answer> for Executed {
+    type Error = &'static str;
+
+    fn try_from(answer: Answer) -> Result<Self, Self::Error> {
+        let exit_code = answer.exit_code.or(answer.code).ok_or("it has no exit code")?;
+        Ok(Self { exit_code, result: answer.result.unwrap_or_default() })
+    }
 }
 
 #[cfg(test)]
@@ -199,6 +224,13 @@ mod tests {
             (sandbox.labels.len(), sandbox.cpu, sandbox.auto_stop_interval),
             (0, Some(1.0), Some(15.0))
         );
+        let page = r#"{"items":[{"id":null,"name":null,"buildInfo":{"dockerfileContent":null}},{"labels":7},{"id":"b"}],"nextCursor":null}"#;
+        let page: Page = serde_json::from_str(page).unwrap();
+        assert_eq!(page.items.iter().map(|sandbox| sandbox.id.as_str()).collect::<Vec<_>>(), ["", "b"]);
+        for (text, code) in [(r#"{"exitCode":3,"code":3,"result":null}"#, 3), (r#"{"code":-1}"#, -1)] {
+            assert_eq!(serde_json::from_str::<Executed>(text).unwrap().exit_code, code);
+        }
+        assert!(serde_json::from_str::<Executed>(r#"{"result":"x"}"#).is_err());
         assert_eq!(serde_json::from_str::<Sandbox>("{}").unwrap().state, State::Unknown);
         assert_eq!(STATES.len(), 22);
         for (name, state) in STATES {

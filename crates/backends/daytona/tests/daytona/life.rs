@@ -92,7 +92,7 @@ async fn what_is_not_to_be_kept_is_deleted() {
     let rig = rig.set(|config| config.settings.container.persistent = false);
     let place = rig.place().await;
     assert_eq!(rig.sandbox().await.auto_delete_interval, Some(0.0));
-    place.suspend().await.unwrap();
+    place.destroy().await.unwrap();
     assert!(rig.client().get("hermes-default").await.unwrap().is_none());
     // Also if it is Daytona that stops it.
     rig.place().await;
