@@ -16,5 +16,6 @@ mod resume;
 mod rig;
 mod scale;
 mod streams;
+mod sudo;
 mod variables;
 mod watch;
