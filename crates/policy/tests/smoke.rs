@@ -6,6 +6,7 @@
 mod fuzz;
 
 use farshell_policy::{BackendKind, Context, Level, MAX_TEXT, Redactor, analyse};
+use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 /// A slow machine does fewer rounds.
@@ -53,7 +54,7 @@ struct Seed(u64);
 impl Drop for Seed {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("the seed was {}", self.0);
+            let _ = writeln!(std::io::stderr(), "the seed was {}", self.0);
         }
     }
 }

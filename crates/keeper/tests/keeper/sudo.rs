@@ -8,6 +8,7 @@ use farshell_config::settings::Secret;
 use farshell_engine::backend::BoxFuture;
 use farshell_engine::capture::{Capture, Discard};
 use farshell_keeper::{Keeper, Observer, Passwords, StreamEnd};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use tokio::sync::Notify;
@@ -19,7 +20,8 @@ const FORGET: &str = "sudo -k";
 
 fn password() -> Option<String> {
     let Some(file) = std::env::var_os(FILE) else {
-        eprintln!("skipped: {FILE} does not name a file with this user's password for sudo");
+        let why = "does not name a file with this user's password for sudo";
+        let _ = writeln!(std::io::stderr(), "skipped: {FILE} {why}");
         return None;
     };
     Some(std::fs::read_to_string(file).unwrap().trim_end_matches('\n').to_owned())
