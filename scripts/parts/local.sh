@@ -13,7 +13,24 @@ part_local() {
         is_root || continue
         step "conformance on local as an ordinary user, round $round of $REPEAT" as_ordinary_user FARSHELL_CONFORMANCE=local "$suite" || bad=1
     done
+    is_root && { step "passwords for sudo" sudo_tests || bad=1; }
     return "$bad"
+}
+
+# The keeper's tests on a real sudo, as a user who needs a password for it. It is in a file, so that no process of the test
+# has it in its variables.
+sudo_tests() {
+    need sudo:sudo chpasswd:passwd || return 1
+    ordinary_user || return 1
+    local program password="s3cret of $RANDOM$RANDOM " rule=/etc/sudoers.d/$USER_NAME out=$RUN/logs/sudo
+    program=$(build_tests farshell-keeper keeper) || return 1
+    printf '%s:%s\n' "$USER_NAME" "$password" | chpasswd || return 1
+    printf '%s ALL=(ALL) ALL\n' "$USER_NAME" >"$rule" && chmod 440 "$rule" || return 1
+    at_end rm -f "$rule"
+    printf '%s\n' "$password" >"$RUN/user/password" && chown "$USER_NAME" "$RUN/user/password" || return 1
+    as_ordinary_user FARSHELL_TEST_SUDO="$RUN/user/password" "$program" sudo:: --nocapture --test-threads 1 2>&1 | tee "$out"
+    # One that was skipped has shown nothing.
+    [[ ${PIPESTATUS[0]} == 0 ]] && ! grep -q '^skipped:' "$out"
 }
 
 # Builds the suite and prints the path of its program.

@@ -10,6 +10,7 @@ part_unit() {
     step "documentation" env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked || bad=1
     step "examples in the documentation" cargo test --doc --workspace --locked --quiet || bad=1
     step "tests" unit_tests || bad=1
+    step "a minute of random commands for the shell grammar, and of random text for redaction" fuzz || bad=1
     return "$bad"
 }
 
@@ -27,6 +28,11 @@ unit_tests() {
         done
         cargo test "${which[@]}" --lib --bins "${programs[@]}" --no-fail-fast
     fi
+}
+
+# What the fuzz targets of the policy do, on the toolchain that is here, with other input each time.
+fuzz() {
+    FARSHELL_FUZZ_SECONDS=60 cargo test -p farshell-policy --locked --test smoke -- commands redaction
 }
 
 # The names of the test programs of all crates.

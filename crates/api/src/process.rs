@@ -26,6 +26,9 @@ pub struct Process {
     pub signal_name: Option<String>,
     pub timed_out: bool,
     pub workdir_failed: bool,
+    /// How each stage of the pipeline ended with which a foreground command ended, where the shell is bash.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pipe_status: Vec<i32>,
     pub killed: u32,
     pub survivors: u32,
     pub started_at: Option<Millis>,

@@ -82,6 +82,9 @@ pub struct StartRequest {
     /// Background: an event when a line of output contains one of these texts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub watch_patterns: Vec<String>,
+    /// By stream: a person is there who can be asked for the password that a sudo wants.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub passwords: bool,
 }
 
 impl StartRequest {
@@ -103,6 +106,7 @@ impl StartRequest {
             on_timeout: OnTimeout::default(),
             notify_on_complete: false,
             watch_patterns: Vec::new(),
+            passwords: false,
         }
     }
 }
@@ -171,6 +175,9 @@ pub struct RunResult {
     pub signal_name: Option<String>,
     pub timed_out: bool,
     pub workdir_failed: bool,
+    /// How each stage of the pipeline ended with which the command ended, where the shell is bash.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pipe_status: Vec<i32>,
     /// It reached its timeout and goes on as a background process.
     #[serde(default)]
     pub backgrounded: bool,

@@ -100,6 +100,12 @@ pub enum ServerMessage {
     Approval {
         approval: Box<Approval>,
     },
+    /// A sudo of the command wants a password, and the start said that there is somebody to ask. The answer is
+    /// [`ClientMessage::Password`] with the same id. `again`: what was given before was wrong.
+    Password {
+        id: u64,
+        again: bool,
+    },
     /// It waited for its session, and begins now.
     Started {
         pid: u32,
@@ -156,4 +162,21 @@ pub enum ClientMessage {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         grace: Option<f64>,
     },
+    /// What a person has typed, if anything, for [`ServerMessage::Password`].
+    Password {
+        id: u64,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        password: Option<Password>,
+    },
+}
+
+/// A password on its way. It is not shown by accident.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct Password(pub String);
+
+impl std::fmt::Debug for Password {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("********")
+    }
 }

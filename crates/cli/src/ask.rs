@@ -120,9 +120,14 @@ impl Question {
     }
 }
 
+/// Whether somebody sits at this terminal.
+pub(crate) fn somebody() -> bool {
+    stdin().is_terminal() && stderr().is_terminal()
+}
+
 /// This terminal, if somebody sits there.
-fn terminal() -> Option<Receiver> {
-    if !stdin().is_terminal() || !stderr().is_terminal() {
+pub(crate) fn terminal() -> Option<Receiver> {
+    if !somebody() {
         return None;
     }
     // Opened anew, so that what is set for it is set for nobody else.

@@ -33,6 +33,7 @@ mod load;
 mod logs;
 mod mcp;
 mod output;
+mod password;
 mod progress;
 mod ps;
 mod reach;

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use crate::choice::Words;
+use crate::choice::{BackendKind, Words};
 use crate::home::stays_below;
 use crate::suggest::nearest;
 use crate::value::{Raw, Value};
@@ -49,6 +49,8 @@ pub enum Type {
     List,
     /// A list of variable names. Entries that can't be names are left out with a warning.
     Names,
+    /// A list of backends.
+    Backends,
     /// A list of `source:/target[:options]`.
     Volumes,
     /// The same, where `/path` alone stands for `/path:/path`.
@@ -171,6 +173,7 @@ impl Type {
             Self::Choice(words) => format!("one of {}", words.names.join(", ")),
             Self::List => "a list of texts".into(),
             Self::Names => "a list of variable names".into(),
+            Self::Backends => format!("a list of backends ({})", BackendKind::WORDS.names.join(", ")),
             Self::Volumes => "a list of source:/target[:options]".into(),
             Self::Binds => "a list of source[:/target[:options]]".into(),
             Self::Capabilities => {
@@ -192,7 +195,7 @@ impl Type {
             Self::Text | Self::Word => "text",
             Self::Path => "path",
             Self::Choice(_) => "choice",
-            Self::List | Self::Volumes | Self::Binds | Self::Capabilities => "list",
+            Self::List | Self::Backends | Self::Volumes | Self::Binds | Self::Capabilities => "list",
             Self::Names => "list of names",
             Self::HomeFiles => "list of paths",
             Self::Variables | Self::Slurm => "map",
@@ -234,6 +237,13 @@ impl Type {
             }
             Self::List => Value::List(self.list(raw, split_commas)?),
             Self::Names => Value::List(self.names(raw, &mut notes)?),
+            Self::Backends => {
+                let names = self.list(raw, split_commas)?;
+                match names.iter().find(|name| name.parse::<BackendKind>().is_err()) {
+                    Some(unknown) => return Err(self.fault_in(unknown)),
+                    None => Value::List(names),
+                }
+            }
             Self::Volumes | Self::Binds => Value::List(self.volumes(raw)?),
             Self::Capabilities => Value::List(self.capabilities(raw)?),
             Self::HomeFiles => {

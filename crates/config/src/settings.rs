@@ -22,6 +22,11 @@ use crate::volume::Volume;
 pub struct Secret(String);
 
 impl Secret {
+    #[must_use]
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
     /// The text itself. Whoever calls this answers for where it goes.
     #[must_use]
     pub fn reveal(&self) -> &str {
@@ -56,6 +61,8 @@ pub struct Settings {
     pub on_spec_change: OnSpecChange,
     /// Variables of this machine that commands may see in addition.
     pub env_passthrough: Vec<String>,
+    /// Backends that a tool call may choose besides the selected one.
+    pub tool_backends: Vec<BackendKind>,
     /// Answer to sudo's question.
     pub sudo_password: Option<Secret>,
     /// Pause between asking a process to end and killing it; zero kills at once.
@@ -393,6 +400,7 @@ impl Settings {
             isolation: values.choice("isolation", Isolation::Shared),
             on_spec_change: values.choice("on_spec_change", OnSpecChange::Recreate),
             env_passthrough: values.list("env_passthrough"),
+            tool_backends: values.list("tool_backends").iter().filter_map(|name| name.parse().ok()).collect(),
             sudo_password: values.text("sudo_password").map(Secret),
             term_grace: values.seconds("daemon_term_grace_seconds"),
             log_cap: values.integer("log_cap_mb").unsigned_abs().saturating_mul(1024 * 1024),

@@ -179,6 +179,7 @@ pub const SETTINGS: &[Setting] = &[
         .also(&[(Local, "TERMINAL_LOCAL_PERSISTENT"), (Ssh, "TERMINAL_SSH_PERSISTENT")]),
     row("isolation", "TERMINAL_ISOLATION", choice(Isolation::WORDS), Text("shared"), ALL, "whether all tasks share one place or each has its own"),
     row("on_spec_change", "TERMINAL_ON_SPEC_CHANGE", choice(OnSpecChange::WORDS), Text("recreate"), ALL, "what happens to a place whose settings have changed since it was made"),
+    row("tool_backends", "TERMINAL_TOOL_BACKENDS", Type::Backends, Text("[]"), ALL, "backends that a tool call may choose besides the configured one"),
     row("env_passthrough", "TERMINAL_ENV_PASSTHROUGH", Type::Names, Text("[]"), ALL, "variables of this machine that commands may see in addition"),
     row("sudo_password", "SUDO_PASSWORD", Type::Text, Unset, ALL, "answer to sudo's question; an empty one counts as set").secret(),
     row("daemon_term_grace_seconds", "TERMINAL_DAEMON_TERM_GRACE_SECONDS", Type::Number { min: 0.0, max: 3600.0, unit: "seconds" }, Text("2"), ALL, "pause between asking a process to end and killing it; 0 kills at once"),

@@ -101,10 +101,7 @@ impl Inner {
             return Err(Error::new(Kind::Exhausted, format!("starting {id}"), message)
                 .with_hint("`farshell ps` shows them, `farshell kill` ends them"));
         }
-        let Cleared { resolved, wanted, audited } = cleared;
-        let session = sessions::outpost_name(wanted.shared, wanted.task.as_str(), &plan.request.session)?;
-        let mut start = plan.start(&resolved.settings, session)?;
-        start.variables.clone_from(&resolved.variables);
+        let Cleared { resolved, wanted, mut start, sudo, audited } = cleared;
         let entered = self.environments.enter(&wanted, &resolved, true, progress).await?;
         let mut row = ProcessRow {
             process: blank(&plan, &entered),
@@ -121,6 +118,11 @@ impl Inner {
         audited.hand_over();
         let unfinished = self.remember(&row);
         let caller = plan.request.target.caller.as_ref();
+        // Nobody waits for it who could be asked.
+        let _askpass = match sudo {
+            true => self.askpass(&mut start, &entered.live, &resolved, caller, None).await,
+            false => None,
+        };
         let defaults = || sessions::defaults(self.resolver.world(), &resolved, caller);
         match start_in(&entered, start, defaults).await {
             Ok((status, anew)) => {

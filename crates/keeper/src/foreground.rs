@@ -1,6 +1,7 @@
 //! Foreground commands: nothing is recorded of them. The outpost knows them by their ids, and the keeper remembers
 //! for a while where it sent which.
 
+use crate::askpass::Askpass;
 use crate::audit::{self, Audited};
 use crate::background::{blank, session_of};
 use crate::gate::Cleared;
@@ -154,6 +155,7 @@ pub(crate) struct Job {
     promotion: Option<Promotion>,
     resolved: Arc<Resolved>,
     audited: Audited,
+    askpass: Option<Askpass>,
     _pending: Pending,
 }
 
@@ -207,10 +209,7 @@ impl Inner {
         cleared: Cleared,
         observer: &dyn Observer,
     ) -> Result<Job> {
-        let Cleared { resolved, wanted, audited } = cleared;
-        let session = sessions::outpost_name(wanted.shared, wanted.task.as_str(), &plan.request.session)?;
-        let mut start = plan.start(&resolved.settings, session)?;
-        start.variables.clone_from(&resolved.variables);
+        let Cleared { resolved, wanted, mut start, sudo, audited } = cleared;
         let promotion = plan.promotion(&resolved.settings)?;
         let progress: Progress<'_> = &|news| observer.progress(news);
         let entered = tokio::select! {
@@ -229,7 +228,14 @@ impl Inner {
         let foreground = self.remember_foreground(blank(&plan, &entered), &entered);
         foreground.set_size(plan.request.pty);
         let pending = Pending(Arc::clone(&foreground));
-        Ok(Job { plan, foreground, entered, start, promotion, resolved, audited, _pending: pending })
+        let askpass = match sudo {
+            true => {
+                let (caller, person) = (plan.request.target.caller.as_ref(), observer.passwords());
+                self.askpass(&mut start, &entered.live, &resolved, caller, person).await
+            }
+            false => None,
+        };
+        Ok(Job { plan, foreground, entered, start, promotion, resolved, audited, askpass, _pending: pending })
     }
 
     pub(crate) fn remember_foreground(&self, process: Process, entered: &Use) -> Arc<Foreground> {
@@ -274,7 +280,17 @@ impl Inner {
     /// Runs a command and follows it to its end, or to where it is made a background process. If this is dropped
     /// on the way, the command goes on.
     pub(crate) async fn foreground(self: &Arc<Self>, job: Job, sink: &mut dyn Sink) -> Result<Finished> {
-        let Job { plan, foreground, entered, start, promotion, resolved, audited, _pending } = job;
+        let Job {
+            plan,
+            foreground,
+            entered,
+            start,
+            promotion,
+            resolved,
+            audited,
+            askpass: _askpass,
+            _pending,
+        } = job;
         let (live, slot) = (Arc::clone(&entered.live), Arc::clone(&entered.slot));
         foreground.stage.store(ACTIVE, Ordering::SeqCst);
         let after = promotion.as_ref().map(|promotion| promotion.after);

@@ -19,6 +19,7 @@ use farshell_api::event::EventKind;
 use farshell_api::run::Target;
 use farshell_engine::{Error, Kind, Result};
 use farshell_policy::{Allow, Decision, Level, Mode, Policy, Scope, Verdict};
+use farshell_protocol::process::Start;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
@@ -74,6 +75,10 @@ struct Case<'a> {
     process: Option<&'a str>,
     /// Its input can be written to; on a terminal, by a person at ours.
     input: Input,
+    /// A person has typed it as it is.
+    typed: bool,
+    /// Not the first of its kind.
+    repeated: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +100,10 @@ pub struct Deed<'a> {
     pub workdir: Option<&'a str>,
     /// The process that it will be, if it will be one: see [`crate::Keeper::stream_permitted`].
     pub process: Option<&'a str>,
+    /// Whoever would be asked has typed it as it is, and so has answered.
+    pub typed: bool,
+    /// One of many of which the first was written down. The others are only if there is something about them.
+    pub repeated: bool,
 }
 
 /// Leave to do something.
@@ -115,6 +124,10 @@ impl Permit {
 pub(crate) struct Cleared {
     pub(crate) resolved: Arc<Resolved>,
     pub(crate) wanted: Wanted,
+    /// What the outpost will be asked.
+    pub(crate) start: Start,
+    /// It was judged with a `sudo` in it, which may want a password.
+    pub(crate) sudo: bool,
     pub(crate) audited: Audited,
 }
 
@@ -173,9 +186,9 @@ impl Inner {
         // Nobody is asked about what can't be started anyway.
         let session =
             crate::sessions::outpost_name(wanted.shared, wanted.task.as_str(), &plan.request.session)?;
-        plan.start(&resolved.settings, session)?;
+        let start = plan.start(&resolved, session)?;
         if self.is_known(plan) {
-            return Ok(Cleared { resolved, wanted, audited: Audited::elsewhere() });
+            return Ok(Cleared { resolved, wanted, start, sudo: false, audited: Audited::elsewhere() });
         }
         let text = plan.request.command.lossy();
         let workdir = plan.request.workdir.as_ref().map(|dir| dir.lossy());
@@ -192,9 +205,13 @@ impl Inner {
                 (None, true) => Input::Open,
                 (None, false) => Input::None,
             },
+            typed: false,
+            repeated: false,
         };
-        let audited = self.judge(case, &resolved, &wanted, by, observer).await?;
-        Ok(Cleared { resolved, wanted, audited })
+        let (audited, level) = self.judge(case, &resolved, &wanted, by, observer).await?;
+        // Every command that calls it is at least risky; one that only speaks of it is not.
+        let sudo = level != Level::Safe && text.contains("sudo");
+        Ok(Cleared { resolved, wanted, start, sudo, audited })
     }
 
     /// Whether this very command was let through before, under the same id.
@@ -225,8 +242,10 @@ impl Inner {
             workdir: deed.workdir,
             process: deed.process,
             input: Input::None,
+            typed: deed.typed,
+            repeated: deed.repeated,
         };
-        let audited = self.judge(case, &resolved, &wanted, by, observer).await?;
+        let (audited, _) = self.judge(case, &resolved, &wanted, by, observer).await?;
         Ok(Permit { audited })
     }
 
@@ -237,7 +256,7 @@ impl Inner {
         wanted: &Wanted,
         origin: &Origin,
         observer: &dyn Observer,
-    ) -> Result<Audited> {
+    ) -> Result<(Audited, Level)> {
         let rules = &resolved.rules;
         let mode = rules.mode(case.target.approvals.as_deref())?;
         let key = (wanted.key.clone(), case.target.task.clone(), case.session.to_owned());
@@ -265,6 +284,7 @@ impl Inner {
         let ruling = match &decision {
             Decision::Allow => Ruling::allowed(by_what(policy, &verdict, isolated)),
             Decision::Ask { .. } if already => Ruling::allowed("session".to_owned()),
+            Decision::Ask { .. } if case.typed => Ruling::allowed("person:typed".to_owned()),
             Decision::Ask { reasons } => {
                 let approval = self.approval(&about, reasons, resolved);
                 self.ask(approval, case, &about, resolved, key, observer).await?
@@ -276,11 +296,14 @@ impl Inner {
                 return Err(denial::by_policy(case.subject, reasons, mode));
             }
         };
+        if case.repeated && ruling.allowed && verdict.level == Level::Safe {
+            return Ok((Audited::elsewhere(), verdict.level));
+        }
         self.record(&about, &ruling, rules.audit_required)?;
         if !ruling.allowed {
             return Err(denial::by_answer(case.subject, &ruling.by, ruling.reason.as_deref(), rules.timeout));
         }
-        Ok(Audited::new(Arc::clone(&self.gate.audit), about.line(Step::Ended)))
+        Ok((Audited::new(Arc::clone(&self.gate.audit), about.line(Step::Ended)), verdict.level))
     }
 
     /// Where a session of this machine begins.

@@ -22,6 +22,7 @@
 //! | `resolve`, `spec`, `sessions`, `variables` | what does a caller mean, and what counts for it? |
 //! | `request` | can it be done? |
 //! | `gate`, `rules`, `approvals`, `denial`, `audit` | may it be done? |
+//! | `askpass` | whose password? |
 //! | `environments`, `slot`, `demand`, `place`, `shells`, `shown`, `progress` | where? |
 //! | `ending`, `reaper`, `removal`, `gc` | when does that end? |
 //! | `foreground`, `promotion`, `background`, `watching`, `watch` | what runs? |
@@ -32,6 +33,7 @@
 
 mod alive;
 mod approvals;
+mod askpass;
 mod audit;
 mod background;
 mod demand;
@@ -103,9 +105,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use streams::Work;
 use tokio::sync::watch as signal;
 
+pub use farshell_config::settings::Secret;
 pub use files::Files;
 pub use gate::{Deed, Permit};
-pub use progress::Observer;
+pub use progress::{Observer, Passwords};
 pub use result::run_result;
 
 /// The backends of this build.

@@ -1,8 +1,10 @@
 //! What takes long is told to whoever waits for it.
 
 use farshell_api::approval::Approval;
+use farshell_config::settings::Secret;
 use farshell_engine::Result;
 use farshell_engine::backend::{BoxFuture, News};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -23,10 +25,21 @@ pub trait Observer: Send + Sync {
         let _ = approval;
     }
 
+    /// Whom to ask for the password that sudo wants, where a person is there to be asked.
+    fn passwords(&self) -> Option<Arc<dyn Passwords>> {
+        None
+    }
+
     /// Ends when nobody waits any more. What is still to be answered then is withdrawn.
     fn gone(&self) -> BoxFuture<'_, ()> {
         Box::pin(std::future::pending())
     }
+}
+
+/// A person who can be asked for a password.
+pub trait Passwords: Send + Sync + std::fmt::Debug {
+    /// Asks, and waits for as long as is right. `again`: what was given before was wrong. `None` if there is no answer.
+    fn ask(&self, again: bool) -> BoxFuture<'_, Option<Secret>>;
 }
 
 /// Nobody is told.
@@ -34,6 +47,7 @@ impl Observer for () {}
 
 /// Told what takes long.
 pub(crate) type Progress<'a> = &'a (dyn Fn(&News) + Send + Sync);
+
 /// Waits for something that is done elsewhere, and says what if it takes long.
 pub(crate) async fn told<T>(
     mut making: tokio::task::JoinHandle<Option<T>>,

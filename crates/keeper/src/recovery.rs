@@ -4,6 +4,7 @@
 //! Each environment is found again on a task of its own, with its lock held from before the keeper is open: calls
 //! that need it wait for that, and others don't.
 
+use crate::askpass;
 use crate::background::pause;
 use crate::ending::{Ending, REMOVING, Why};
 use crate::environments::outpost_replaced;
@@ -157,7 +158,10 @@ impl Inner {
             keep_only(slot, |id| ids.contains(id) && !ours.contains(id));
             for status in all {
                 let running = matches!(status.state, State::Running | State::Queued);
-                if running && !ours.contains(status.id.as_str()) {
+                if running && status.id.as_str().starts_with(askpass::PREFIX) {
+                    // Nobody answers it any more, and a sudo may be waiting.
+                    let _ = live.outpost.kill(vec![status.id], askpass::GRACE).await;
+                } else if running && !ours.contains(status.id.as_str()) {
                     let entered = slot.adopt(live, false);
                     let task = slot.lock().row.tasks.first().cloned().unwrap_or_default();
                     self.adopt_foreground(&status, &task, entered);

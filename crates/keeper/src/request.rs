@@ -1,5 +1,6 @@
 //! What was asked for, checked before anything is done. Each error names the field.
 
+use crate::resolve::Resolved;
 use farshell_api::Text;
 use farshell_api::run::{OnBusy, OnTimeout, Size, StartRequest};
 use farshell_config::Settings;
@@ -96,8 +97,8 @@ impl Plan {
     ///
     /// # Errors
     /// The timeout is none, or too long.
-    pub(crate) fn start(&self, settings: &Settings, session: SessionName) -> Result<Start> {
-        let request = &self.request;
+    pub(crate) fn start(&self, resolved: &Resolved, session: SessionName) -> Result<Start> {
+        let (request, settings) = (&self.request, &resolved.settings);
         let timeout = match self.background {
             true => background_timeout(request.timeout)?,
             false => Some(foreground_timeout(request.timeout, settings)?),
@@ -133,7 +134,7 @@ impl Plan {
             grace_ms: millis(settings.term_grace),
             log_cap: settings.log_cap,
             attach: None,
-            variables: None,
+            variables: Some(resolved.variables.clone()),
         })
     }
 

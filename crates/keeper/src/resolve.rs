@@ -51,7 +51,7 @@ pub(crate) struct Resolved {
     pub(crate) spec: BTreeMap<String, String>,
     pub(crate) spec_hash: String,
     /// Travel with each command, see [`farshell_protocol::process::Start::variables`].
-    pub(crate) variables: Option<Vec<(ByteBuf, ByteBuf)>>,
+    pub(crate) variables: Vec<(ByteBuf, ByteBuf)>,
     /// What may run.
     pub(crate) rules: Rules,
     /// The caller's directory, if the place shares it.

@@ -5,6 +5,7 @@
 //!
 //! Variables that came with calls are not among it: they may be secret, and the next call brings them along.
 
+use crate::askpass::{ASKPASS, DISPLAY};
 use crate::slot::{Live, Slot};
 use farshell_api::Text;
 use farshell_engine::capture::Capture;
@@ -163,7 +164,9 @@ fn parse(environ: &[u8], given: &BTreeSet<Text>) -> Vec<(Text, Text)> {
     let variable = |entry: &[u8]| {
         let equals = entry.iter().position(|byte| *byte == b'=')?;
         let (name, value) = (Text(entry[..equals].to_vec()), Text(entry[equals + 1..].to_vec()));
-        let kept = !SHELLS_OWN.contains(&name.0.as_slice()) && !given.contains(&name);
+        // The last command may have been one with sudo.
+        let for_sudo = name.0 == ASKPASS.as_bytes() || (name.0 == DISPLAY.as_bytes() && value.0.is_empty());
+        let kept = !SHELLS_OWN.contains(&name.0.as_slice()) && !given.contains(&name) && !for_sudo;
         kept.then_some((name, value))
     };
     environ.split(|byte| *byte == 0).filter_map(variable).collect()

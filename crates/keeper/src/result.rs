@@ -74,6 +74,11 @@ pub(crate) fn update(process: &mut Process, status: &Status, now: Millis) {
     process.signal_name = process.signal.and_then(signals::name).map(str::to_owned);
     process.timed_out = status.timed_out;
     process.workdir_failed = status.workdir_failed;
+    process.pipe_status = status.stages().into_iter().map(i32::from).collect();
+    if process.pipe_status.len() < 2 {
+        // It ended with a command of its own.
+        process.pipe_status.clear();
+    }
     process.killed = kill.killed;
     process.survivors = kill.left;
     if process.started_at.is_none() && !matches!(status.state, State::Queued | State::Abandoned) {
@@ -145,6 +150,7 @@ pub fn run_result(process: &Process, session: &str, capture: &Capture, backgroun
         signal_name: process.signal_name.clone(),
         timed_out: process.timed_out || backgrounded,
         workdir_failed: process.workdir_failed,
+        pipe_status: process.pipe_status.clone(),
         backgrounded,
         killed: process.killed,
         survivors: process.survivors,

@@ -434,7 +434,7 @@ impl Inner {
         let mut changed = self.lifetime != resolved.settings.lifetime || self.stays != stays;
         self.stays = stays;
         self.set_lifetime(resolved.settings.lifetime);
-        changed |= self.resting.given(resolved.variables.as_deref().unwrap_or_default());
+        changed |= self.resting.given(&resolved.variables);
         let task = wanted.task.as_str();
         if !self.row.tasks.iter().any(|known| known == task) && self.row.tasks.len() < MOST_TASKS {
             self.row.tasks.push(task.to_owned());

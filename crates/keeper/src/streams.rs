@@ -98,7 +98,10 @@ impl Inner {
         let plan = Plan::new(start, Way::Beside)?;
         let resolved = self.resolver.resolve(&plan.request.target)?;
         let wanted = resolved.wanted(&plan.request.target.task)?;
-        let cleared = Cleared { resolved, wanted, audited: permit.audited };
+        let session =
+            crate::sessions::outpost_name(wanted.shared, wanted.task.as_str(), &plan.request.session)?;
+        let start = plan.start(&resolved, session)?;
+        let cleared = Cleared { resolved, wanted, start, sudo: false, audited: permit.audited };
         self.stream_cleared(plan, cleared, observer).await
     }
 

@@ -24,7 +24,7 @@ const SECRETS: &[&str] = &[
 ];
 
 /// Settings of Farshell and Hermes: they say nothing to a command, and some hold secrets.
-const OUR_PREFIXES: &[&str] = &["TERMINAL_", "HERMES_"];
+const OUR_PREFIXES: &[&str] = &["FARSHELL_", "HERMES_", "TERMINAL_"];
 
 /// Providers of models: `<name>_API_KEY` and `<name>_TOKEN`, `<name>_AUTH_TOKEN` belong to the agent.
 const PROVIDERS: &[&str] = &[
@@ -106,11 +106,11 @@ pub(crate) fn for_session(
 }
 
 /// The caller's variables that a command elsewhere gets to see, as they are now. They travel with each call, so that a
-/// changed value is seen by the next command, and are written down nowhere. `None` where a session has the caller's
+/// changed value is seen by the next command, and are written down nowhere. None where a session has the caller's
 /// own from its beginning.
-pub(crate) fn for_each_call(settings: &Settings, config: &Config) -> Option<Vec<(ByteBuf, ByteBuf)>> {
+pub(crate) fn for_each_call(settings: &Settings, config: &Config) -> Vec<(ByteBuf, ByteBuf)> {
     let (fixed, forwarded): (&[_], &[_]) = match &settings.backend {
-        Backend::Local(_) => return None,
+        Backend::Local(_) => return Vec::new(),
         Backend::Docker(docker) => (&docker.env, &docker.forward_env),
         Backend::Singularity(singularity) => (&singularity.env, &[]),
         _ => (&[], &[]),
@@ -120,12 +120,7 @@ pub(crate) fn for_each_call(settings: &Settings, config: &Config) -> Option<Vec<
     // What is forwarded counts for more than what is fixed.
     let all: BTreeMap<String, String> = fixed.chain(config.forwarded(&named)).collect();
     let sound = |(_, value): &(String, String)| !value.contains('\0');
-    Some(
-        all.into_iter()
-            .filter(sound)
-            .map(|(name, value)| (ByteBuf::from(name), ByteBuf::from(value)))
-            .collect(),
-    )
+    all.into_iter().filter(sound).map(|(name, value)| (ByteBuf::from(name), ByteBuf::from(value))).collect()
 }
 
 /// The two directories that can be a command's home.
@@ -184,6 +179,7 @@ mod tests {
             "MODAL_TOKEN_SECRET",
             "DAYTONA_API_KEY",
             "TERMINAL_TIMEOUT",
+            "FARSHELL_SERVER_IDLE",
             "HERMES_HOME",
             "HERMES_REAL_HOME",
             "CLAUDE_CODE_OAUTH_TOKEN",

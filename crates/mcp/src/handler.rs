@@ -144,9 +144,10 @@ impl ServerHandler for Handler {
     async fn list_tools(
         &self,
         _: Option<PaginatedRequestParams>,
-        _: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        Ok(ListToolsResult::with_all_items(TOOLS.clone()))
+        let tools = self.shared.tools.catalogue(&self.visit(&context).open.target);
+        Ok(ListToolsResult::with_all_items(tools.iter().map(tool).collect()))
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {

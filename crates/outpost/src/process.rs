@@ -58,6 +58,8 @@ pub(crate) struct Process {
     pub grace: Duration,
     pub timed_out: bool,
     pub workdir_failed: bool,
+    /// See [`Status::pipe`].
+    pub pipe: u64,
     pub killing: bool,
     /// Somebody wants it to end: it must not be given to another shell if its own dies before it begins.
     pub unwanted: bool,
@@ -152,6 +154,7 @@ impl Process {
             grace: Duration::from_millis(start.grace_ms),
             timed_out: false,
             workdir_failed: false,
+            pipe: 0,
             killing: false,
             unwanted: false,
             killed: None,
@@ -199,6 +202,7 @@ impl Process {
             state_lost: self.state_lost,
             out_of_memory: self.out_of_memory,
             waiting_for: None,
+            pipe: self.pipe,
             title: String::new(),
         }
     }

@@ -20,7 +20,7 @@ mod state;
 
 use crate::session::{VariableChange, change_variables};
 use crate::sys::{self, Spawn, Stdio};
-use crate::words::{MOST_PLAIN, mentions_trap, quote};
+use crate::words::{MOST_PLAIN, is_pipeline, mentions_trap, quote};
 use rustix::fs::{Mode, OFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::ffi::CString;
@@ -51,7 +51,8 @@ pub(crate) enum Report {
     /// It has taken over a state.
     Restored { cwd: Vec<u8> },
     /// A command ended. If the shell is `leaving`, it ends too, as soon as it has written its state down.
-    End { number: u64, status: i32, cwd: Vec<u8>, leaving: bool },
+    /// `pipe` says how the stages of its pipeline ended.
+    End { number: u64, status: i32, pipe: u64, cwd: Vec<u8>, leaving: bool },
     /// A command printed this, and ended.
     Said { bytes: Vec<u8>, status: i32, cwd: Vec<u8> },
     /// A command did not begin: its directory can't be entered.
@@ -318,9 +319,19 @@ impl Shell {
         let token = &self.token;
 
         let mut what = Vec::with_capacity(command.text.len() + 256);
-        let in_file = command.text.len() > if self.mapfile { INLINE } else { SOURCED };
+        // The shell forgets how the stages of a pipeline ended as soon as the `eval` around it has. So it is asked within
+        // that, where the text is sure to be over: not by a line of a command that goes on.
+        let piped = self.bash
+            && command.text.len() <= SOURCED
+            && is_pipeline(command.text)
+            && !(command.one_shot && mentions_trap(command.text));
+        let in_file = !piped && command.text.len() > if self.mapfile { INLINE } else { SOURCED };
         let sourced = command.text.len() > SOURCED;
-        if in_file {
+        if piped {
+            what.extend_from_slice(b"builtin eval '{ '");
+            quote(&mut what, command.text);
+            what.extend_from_slice(PIPE_STATUS.as_bytes());
+        } else if in_file {
             let text = match self.text.take() {
                 Some(text) => text,
                 None => memory_file("command")?,
@@ -339,11 +350,12 @@ impl Shell {
             quote(&mut what, command.text);
         }
         let stdin = command.stdin.map_or_else(|| "/dev/null".to_owned(), name_of);
+        let status = if piped { "\n: \"${__farshell_r:=$?}\"" } else { "\n__farshell_r=$?" };
         let stderr = command.stderr.map_or_else(|| "&1".to_owned(), name_of);
         // Standard output is set for the shell itself rather than for one word of it: it must still be there
         // when a trap on EXIT prints, after the redirections of words have been undone.
         let stdout = name_of(command.stdout);
-        let redirections = format!(" <{stdin} 2>{stderr}\n");
+        let redirections = format!(" <{stdin} 2>{stderr}{status}\n");
 
         let mut body = Vec::with_capacity(what.len() + 512);
         if let Some(dir) = command.workdir {
@@ -366,7 +378,7 @@ impl Shell {
                 body.extend_from_slice(format!("({builtin}exit {})\n", command.last_status).as_bytes());
             }
             body.extend_from_slice(&what);
-            body.extend_from_slice(format!(" <{stdin}\n").as_bytes());
+            body.extend_from_slice(format!(" <{stdin}{status}\n").as_bytes());
             // A trap on EXIT has to print before the end is told, so a command that may have set one leaves by
             // the exit script. All others report right here, and nobody waits for the shell's last breath.
             if !mentions_trap(command.text) {
@@ -374,7 +386,7 @@ impl Shell {
                     if command.save { self.save_script(2, true, &number.to_string()) } else { String::new() };
                 body.extend_from_slice(
                     format!(
-                        "__farshell_r=$? __farshell_q=1\n{exec} >{reports} 2>/dev/null\n\
+                        "__farshell_q=1\n{exec} >{reports} 2>/dev/null\n\
                          {builtin}printf '{token} end {number} %s %s\\0' \"$__farshell_r\" \"$PWD\"\n\
                          {save}{builtin}printf '{token} saved {number}\\0'\n"
                     )
@@ -389,7 +401,7 @@ impl Shell {
             let clear = if self.bash { "unset -f builtin\n" } else { "" };
             body.extend_from_slice(
                 format!(
-                    "__farshell_r=$?\n{clear}{exec} >{reports}\n\
+                    "{clear}{exec} >{reports}\n\
                      {builtin}printf '{token} end {number} %s %s\\0' \"$__farshell_r\" \"$PWD\"\n"
                 )
                 .as_bytes(),
@@ -416,8 +428,11 @@ impl Shell {
 
         let mut script = Vec::with_capacity(body.len() * 5 / 4 + 64);
         script.extend_from_slice(
-            format!("__farshell_n={number} __farshell_d={}\n", if command.save { "1" } else { "" })
-                .as_bytes(),
+            format!(
+                "__farshell_n={number} __farshell_r= __farshell_d={}\n",
+                if command.save { "1" } else { "" }
+            )
+            .as_bytes(),
         );
         change_variables(&mut script, command.variables, self.bash);
         if in_file
@@ -497,11 +512,18 @@ impl Shell {
                     let cwd = rest.get(1)?.to_vec();
                     return Some(Report::Said { bytes: record[..at].to_vec(), status, cwd });
                 }
-                Some(Report::End { number: self.number, status, cwd: rest.get(1)?.to_vec(), leaving: false })
+                let (number, pipe) = (self.number, 0);
+                Some(Report::End { number, status, pipe, cwd: rest.get(1)?.to_vec(), leaving: false })
             }
             b"end" | b"exit" => {
-                let status = std::str::from_utf8(rest.first()?).ok()?.parse().ok()?;
-                Some(Report::End { number, status, cwd: rest.get(1)?.to_vec(), leaving: kind == b"exit" })
+                let (status, pipe) = statuses(rest.first()?);
+                Some(Report::End {
+                    number,
+                    status,
+                    pipe,
+                    cwd: rest.get(1)?.to_vec(),
+                    leaving: kind == b"exit",
+                })
             }
             b"nodir" => Some(Report::NoDir { number }),
             b"saved" => Some(Report::Saved { number }),
@@ -541,10 +563,30 @@ impl Drop for Shell {
     }
 }
 
+/// `1,0,0,` with the status last, or only that: the status, and all of them as [`Status::pipe`] has them.
+///
+/// [`Status::pipe`]: farshell_protocol::process::Status::pipe
+fn statuses(text: &[u8]) -> (i32, u64) {
+    let (mut number, mut status, mut pipe) = (0u8, 0, 1);
+    for byte in text {
+        if *byte == b',' {
+            pipe = if pipe >> 56 == 0 { pipe << 8 | u64::from(number) } else { u64::MAX };
+            (status, number) = (number, 0);
+        } else {
+            number = number.wrapping_mul(10).wrapping_add(byte & 15);
+        }
+    }
+    if pipe == 1 { (i32::from(number), 0) } else { (i32::from(status), pipe) }
+}
+
 fn at_least_4_4(version: &str) -> bool {
     let mut numbers = version.split(['.', '(']).map_while(|n| n.parse::<u32>().ok());
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (4, 4)
 }
+
+/// `1,0,0,`: the status of each stage, and then the status. A trace (`set -x`) does not show it.
+const PIPE_STATUS: &str =
+    "'\n}\n{ builtin printf -v __farshell_r %s, \"${PIPESTATUS[@]}\" \"$?\"; } 2>/dev/null'";
 
 /// `cd -` knows only the directories that the user left, not those the outpost goes through.
 const KEEP_OLDPWD: &str = "__farshell_p=${OLDPWD-}\n";
@@ -554,6 +596,21 @@ const PUT_OLDPWD: &str =
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn statuses_are_read() {
+        for (text, status, pipe) in [
+            ("0", 0, 0),
+            ("255", 255, 0),
+            ("0,0,", 0, 0x01_00_00),
+            ("1,0,137,137,", 137, 0x01_01_00_89_89),
+            ("1,2,3,4,5,6,6,", 6, 0x01_01_02_03_04_05_06_06),
+            ("1,2,3,4,5,6,7,7,", 7, u64::MAX),
+            ("1,2,3,4,5,6,7,8,9,10,10,", 10, u64::MAX),
+        ] {
+            assert_eq!(statuses(text.as_bytes()), (status, pipe), "{text}");
+        }
+    }
 
     #[test]
     fn versions_are_read() {

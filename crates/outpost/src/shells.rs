@@ -141,7 +141,10 @@ impl Daemon {
                     self.leaving.insert(key, (name.clone(), process, cwd));
                 }
             }
-            Report::End { status, cwd, leaving: false, .. } => {
+            Report::End { status, cwd, pipe, leaving: false, .. } => {
+                if let Some(process) = session.current.and_then(|key| self.procs.get_mut(&key)) {
+                    process.pipe = pipe;
+                }
                 self.command_ended(&name, Some(key), End::Exited(status), Some(cwd));
             }
             Report::Said { bytes, status, cwd } => {

@@ -49,9 +49,10 @@ impl Daemon {
             return Err(Failure::new(ErrorKind::Invalid, "an empty argument list"));
         };
         let session_cwd = process.cwd.take();
-        let cwd = match surroundings.cwd.as_deref().or(session_cwd.as_deref()) {
-            Some(dir) => self.expand(dir),
-            None => self.home.as_os_str().as_bytes().to_vec(),
+        let cwd = match (surroundings.cwd.as_deref(), session_cwd.as_deref()) {
+            (Some(dir), Some(from)) if !matches!(dir, [] | [b'/' | b'~', ..]) => [from, dir].join(&b'/'),
+            (Some(dir), _) | (None, Some(dir)) => self.expand(dir),
+            (None, None) => self.home.as_os_str().as_bytes().to_vec(),
         };
         check_dir(&cwd)?;
         let env = self.environment(&surroundings)?;

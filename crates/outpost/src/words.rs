@@ -34,6 +34,25 @@ pub(crate) fn mentions_trap(text: &[u8]) -> bool {
     text.windows(4).any(|w| w == b"trap")
 }
 
+/// The command is one line with a `|` in it, and nothing in that can reach beyond its end. One that is not whole is an error
+/// of syntax also where another line follows.
+pub(crate) fn is_pipeline(text: &[u8]) -> bool {
+    let (mut depth, mut found, mut before) = (0, false, 0);
+    for &byte in text {
+        match byte {
+            b'{' => depth += 1,
+            b'}' => depth -= 1,
+            b'|' => found = true,
+            _ => {}
+        }
+        if depth < 0 || byte == b'\n' || (byte == b'<' && before == b'<') {
+            return false;
+        }
+        before = byte;
+    }
+    found && before != b'\\'
+}
+
 /// Plain commands up to this size are written into the line that the shell reads byte by byte.
 pub(crate) const MOST_PLAIN: usize = 100;
 

@@ -123,9 +123,13 @@ impl Policy {
         self.decide(&format!("{interpreter} -c {}", quoted(code)), context)
     }
 
-    /// Decides about a file that is written.
+    /// Decides about a file that is written. A path may begin with `~/`, which is the home directory.
     pub fn decide_write(&self, path: &str, context: &Context) -> (Decision, Verdict) {
-        self.decide(&format!(": > {}", quoted(path)), context)
+        let path = match path.strip_prefix("~/") {
+            Some(rest) => format!("~/{}", quoted(rest)),
+            None => quoted(path),
+        };
+        self.decide(&format!(": > {path}"), context)
     }
 
     /// The same in another mode, with more on the allowlist; `None` if that is no difference.

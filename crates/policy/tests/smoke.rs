@@ -1,11 +1,12 @@
 //! A few seconds of what the fuzz targets do for hours, always with the same pseudo-random input, and texts that
-//! are made to take long.
+//! are made to take long. With `FARSHELL_FUZZ_SECONDS` it is that long, with other input each time.
 
 #[expect(unreachable_pub, reason = "it is the library of the fuzz targets")]
 #[path = "../fuzz/src/lib.rs"]
 mod fuzz;
 
 use farshell_policy::{BackendKind, Context, Level, MAX_TEXT, Redactor, analyse};
+use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 /// A slow machine does fewer rounds.
@@ -35,6 +36,29 @@ fn grows_evenly(short: &str, long: &str, work: impl Fn(&str)) -> Result<(), Stri
     Err(format!("{} bytes take {:?}, {} bytes {:?}", short.len(), best.0, long.len(), best.1))
 }
 
+/// How long, and with which seeds.
+fn rounds() -> (Duration, std::ops::Range<u64>) {
+    let seconds = std::env::var("FARSHELL_FUZZ_SECONDS").ok().and_then(|text| text.parse().ok());
+    match seconds {
+        None => (AT_MOST, 0..3000),
+        Some(seconds) => {
+            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+            (Duration::from_secs(seconds), now.as_secs() << 20..u64::MAX)
+        }
+    }
+}
+
+/// Says which seed it was, if the test fails.
+struct Seed(u64);
+
+impl Drop for Seed {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let _ = writeln!(std::io::stderr(), "the seed was {}", self.0);
+        }
+    }
+}
+
 struct Random(u64);
 
 impl Random {
@@ -56,9 +80,9 @@ fn commands() {
     let unquoted = |line: &str| line.trim_matches('"').replace("\\x0A", "\n").replace("\\\\", "\\");
     let dictionary: Vec<String> = include_str!("../fuzz/commands.dict").lines().map(unquoted).collect();
     let corpus: Vec<&str> = include_str!("corpus/commands.txt").lines().collect();
-    let start = Instant::now();
-    for seed in 0..3000 {
-        let mut random = Random(seed);
+    let (start, (at_most, seeds)) = (Instant::now(), rounds());
+    for seed in seeds {
+        let (_seed, mut random) = (Seed(seed), Random(seed));
         let mut text = corpus[random.below(corpus.len())].replace('⏎', "\n");
         for _ in 0..random.below(8) {
             let mut at = random.below(text.len() + 1);
@@ -74,7 +98,7 @@ fn commands() {
         fuzz::commands(text.as_bytes());
         let noise: Vec<u8> = (0..random.below(60)).map(|_| random.next() as u8).collect();
         fuzz::commands(&noise);
-        if start.elapsed() > AT_MOST {
+        if start.elapsed() > at_most {
             break;
         }
     }
@@ -102,15 +126,15 @@ fn redaction() {
         "eyJ",
         ".",
     ];
-    let start = Instant::now();
-    for seed in 0..3000 {
-        let mut random = Random(seed);
+    let (start, (at_most, seeds)) = (Instant::now(), rounds());
+    for seed in seeds {
+        let (_seed, mut random) = (Seed(seed), Random(seed));
         let mut data = vec![random.next() as u8];
         for _ in 0..random.below(40) {
             data.extend_from_slice(pieces[random.below(pieces.len())].as_bytes());
         }
         fuzz::redaction(&data);
-        if start.elapsed() > AT_MOST {
+        if start.elapsed() > at_most {
             break;
         }
     }

@@ -80,7 +80,7 @@ pub struct Surroundings {
     /// Start without the outpost's own environment.
     #[serde(default)]
     pub clear_env: bool,
-    /// The session's or the outpost's directory if absent.
+    /// The session's or the outpost's directory if absent, and what a relative one starts from.
     #[serde(default, with = "serde_bytes")]
     pub cwd: Option<Vec<u8>>,
     /// A terminal instead of pipes.
@@ -246,9 +246,25 @@ pub struct Status {
     /// Told only when asked for the status of a process that runs on a terminal, where the kernel shows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting_for: Option<WaitingFor>,
+    /// How each stage of the pipeline has ended with which a session's command ended, see [`Status::stages`].
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub pipe: u64,
     /// First 200 bytes of the command, for lists.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub title: String,
+}
+
+impl Status {
+    /// The exit codes of the stages of the pipeline with which the command ended: of one, if it was none. Empty where
+    /// the shell does not say.
+    #[must_use]
+    pub fn stages(&self) -> Vec<u8> {
+        // In `pipe` a byte each, most significant first, between a 1 and the exit code of the command. More than fit are
+        // not told.
+        let bytes = self.pipe.to_be_bytes();
+        let told = bytes.iter().position(|byte| *byte != 0).filter(|at| bytes[*at] == 1);
+        told.and_then(|at| bytes.get(at + 1..7)).unwrap_or_default().to_vec()
+    }
 }
 
 /// What a process that waits for input is waiting for.

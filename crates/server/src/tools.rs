@@ -4,14 +4,15 @@ use crate::app::App;
 use crate::input::{At, Body, By};
 use crate::life::Phase;
 use crate::refusal::Refusal;
+use farshell_api::run::Target;
 use farshell_api::tool::{ToolCall, ToolInfo, ToolList, ToolResult};
 use farshell_engine::{Kind, Retry};
 use farshell_tools::{Call, CancellationToken, Nobody, Tool, catalogue};
 use serde_json::{Map, Value};
 use std::sync::Arc;
 
-pub(crate) async fn list(_: Arc<App>, (): ()) -> Result<ToolList, Refusal> {
-    Ok(ToolList { tools: catalogue().iter().map(info).collect() })
+pub(crate) async fn list(app: Arc<App>, (): ()) -> Result<ToolList, Refusal> {
+    Ok(ToolList { tools: app.tools.catalogue(&Target::default()).iter().map(info).collect() })
 }
 
 fn info(tool: &Tool) -> ToolInfo {

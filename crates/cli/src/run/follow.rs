@@ -10,6 +10,7 @@ use crate::ask::Asking;
 use crate::input::Source;
 use crate::load;
 use crate::output::{Stop, api_error, notice};
+use crate::password::Prompting;
 use crate::progress::Progress;
 use crate::signals::{INT, Interrupts};
 use crate::writer::{Broken, Writer, Written};
@@ -134,6 +135,8 @@ pub(crate) struct Follow {
     progress: Progress,
     /// What somebody has to say yes to first.
     asking: Asking,
+    /// What a sudo of it wants.
+    prompting: Prompting,
     opened: bool,
     ended: Option<Ended>,
     /// What we end with, whatever becomes of the command.
@@ -176,6 +179,7 @@ impl Follow {
             sink,
             progress: Progress::new("preparing the environment"),
             asking: Asking::default(),
+            prompting: Prompting::default(),
             opened: false,
             ended: None,
             verdict: None,
@@ -226,6 +230,7 @@ impl Follow {
                 }
                 () = self.progress.turn() => {}
                 answer = self.asking.answer() => self.asking.send(&self.client, answer).await,
+                () = self.prompting.answer(&control) => {}
                 update = self.streaming.next(), if !over && (self.discard || self.sink.has_room()) => {
                     match update {
                         Ok(update) => self.update(update)?,
@@ -255,6 +260,7 @@ impl Follow {
                 self.asking.over();
                 self.open();
             }
+            Update::Password { id, again } => self.prompting.put(id, again, &self.control),
             Update::Started(_) => self.alarms.queued = None,
             Update::Output(output) => {
                 self.alarms.queued = None;
@@ -286,6 +292,7 @@ impl Follow {
     /// The command's story is over; what it printed may still be on its way.
     fn end(&mut self, ended: Ended) {
         self.ended = Some(ended);
+        self.prompting.over();
         self.sink.close();
         self.alarms = Alarms { stuck: self.patience(), ..Alarms::default() };
     }

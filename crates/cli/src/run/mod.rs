@@ -153,7 +153,7 @@ async fn opened(client: &Client, streaming: &mut Streaming) -> Result<(), Stop> 
 async fn foreground(
     args: &RunArgs,
     client: Client,
-    request: StartRequest,
+    mut request: StartRequest,
     input: Option<Source>,
     interrupts: Interrupts,
 ) -> Outcome {
@@ -162,6 +162,9 @@ async fn foreground(
         true => Sink::Capture(Box::new(Capture::new(args.max_output))),
         false => Sink::streams(),
     };
+    // Where the command reads what is typed, a password can't be told from that.
+    request.passwords =
+        args.stdin.as_deref().is_none_or(|path| path.as_os_str() != "-") && crate::ask::somebody();
     let mut follow = Follow::new(client, request, interrupts, sink);
     let ended = follow.until_end(input).await?;
     let interrupts = &follow.interrupts;

@@ -187,3 +187,49 @@ fn credentials_stay_here_unless_they_are_named() {
     }
     assert!(!seen.iter().any(|name| name.starts_with("TERMINAL_")), "{seen:?}");
 }
+
+#[test]
+fn a_password_is_typed_unseen() {
+    // What stands for sudo has to look like it: a process of root's. The real one is tested with the keeper.
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let world = World::new();
+    std::fs::write(world.hermes().join("config.yaml"), "approvals: {mode: auto}\n").unwrap();
+    let script = "#!/bin/sh\nfor i in 1 2 3; do\np=$(\"$SUDO_ASKPASS\" prompt) || exit 1\n\
+                  [ \"$p\" = 's3cret word' ] && echo op''ened && exit\ndone\n";
+    let sudo = world.file("sudo", script);
+    std::fs::set_permissions(&sudo, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let Some(tmux) = Tmux::start(&world, 100, 24) else { return };
+    tmux.type_line("farshell run 'PATH=$PWD:$PATH; sudo make install'; echo co''de $?");
+    tmux.until("the question", |screen| screen.contains("sudo wants your password"));
+    tmux.type_line("mistyped");
+    tmux.until("the second question", |screen| screen.contains("that was wrong"));
+    tmux.type_line("s3cret word");
+    let screen = tmux.until("the end", |screen| screen.contains("code 0"));
+    assert!(
+        screen.contains("opened") && !screen.contains("s3cret") && !screen.contains("mistyped"),
+        "{screen}"
+    );
+    // What is typed afterwards is seen.
+    tmux.type_line(
+        "clear; farshell run 'PATH=$PWD:$PATH; sudo x'; echo co''de $?; stty -a | grep -o ' echo '",
+    );
+    tmux.until("the question", |screen| screen.contains("sudo wants your password"));
+    tmux.keys(&["Enter"]);
+    let screen = tmux.until("the end", |screen| screen.contains("code 1") && screen.contains(" echo"));
+    assert!(screen.contains("no password was given"), "{screen}");
+    // Nobody is there to be asked.
+    let said = world.run("PATH=$PWD:$PATH; sudo x");
+    assert_eq!(said.code, 1);
+    assert!(said.stderr.contains("farshell config set SUDO_PASSWORD"), "{said:?}");
+    drop(tmux);
+    let mut found = vec![world.hermes()];
+    while let Some(path) = found.pop() {
+        if path.is_dir() {
+            found.extend(std::fs::read_dir(&path).unwrap().flatten().map(|entry| entry.path()));
+        } else if let Ok(bytes) = std::fs::read(&path) {
+            assert!(!bytes.windows(6).any(|w| w == b"s3cret"), "{}", path.display());
+        }
+    }
+}

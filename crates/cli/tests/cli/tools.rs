@@ -64,3 +64,41 @@ fn a_caller_that_is_killed_takes_its_command_with_it_and_nothing_else() {
     wait_until("it is killed", || !is_running(&mine));
     assert!(is_running(&other), "the background goes on");
 }
+
+#[test]
+fn a_killed_server_leaves_the_old_file_or_the_new_one() {
+    let world = World::new();
+    let content = |n: u8| format!("{}\n", char::from(b'a' + n % 26).to_string().repeat(63)).repeat(20_000);
+    let path = world.file("f", &content(0));
+    let (mut done, mut failed) = (0, 0);
+    for round in 1..=20u8 {
+        assert_eq!(world.run("true").code, 0, "there is a server to be killed");
+        let old = std::fs::read_to_string(&path).unwrap();
+        let new = content(round);
+        let arguments = match round % 2 {
+            0 => json!({"path": "f", "content": new}),
+            _ => json!({"path": "f", "old_string": old[..64], "new_string": new[..64], "replace_all": true}),
+        };
+        let tool = if round % 2 == 0 { "write_file" } else { "patch" };
+        let said = std::thread::scope(|scope| {
+            let call =
+                scope.spawn(|| world.call_with_input(&["tool", tool, "-"], arguments.to_string().as_bytes()));
+            std::thread::sleep(std::time::Duration::from_millis(u64::from(round) * 4));
+            world.kill_server();
+            call.join().unwrap()
+        });
+        if said.code == 0 {
+            done += 1
+        } else {
+            failed += 1
+        }
+        // A write whose last byte had been sent may be done a moment later.
+        for _ in 0..20 {
+            let now = std::fs::read_to_string(&path).unwrap();
+            assert!(now == old || now == new, "round {round}: {} bytes", now.len());
+            assert!(said.code != 0 || now == new, "round {round}: it said that it was done");
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
+    assert!(done > 0 && failed > 0, "{done} done, {failed} failed");
+}

@@ -260,6 +260,7 @@ impl Driver {
                 Update::Progress { message, part: done.zip(total) }
             }
             ServerMessage::Approval { approval } => Update::Approval(approval),
+            ServerMessage::Password { id, again } => Update::Password { id, again },
             ServerMessage::Started { pid } => Update::Started(pid),
             ServerMessage::Gap { from, to } => {
                 self.attach.from = to;

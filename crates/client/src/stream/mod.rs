@@ -24,7 +24,7 @@ use farshell_api::ApiError;
 use farshell_api::approval::Approval;
 use farshell_api::process::Process;
 use farshell_api::run::{Size, StartRequest};
-use farshell_api::stream::{AttachTo, ClientMessage};
+use farshell_api::stream::{AttachTo, ClientMessage, Password};
 use outgoing::Outgoing;
 use std::sync::Arc;
 use tokio::sync::mpsc;
@@ -60,6 +60,11 @@ pub enum Update {
     },
     /// It waits for a person's answer. Nothing has run yet.
     Approval(Box<Approval>),
+    /// A sudo of the command wants a password: [`Control::password`] answers. `again`: the last one was wrong.
+    Password {
+        id: u64,
+        again: bool,
+    },
     /// It waited for its session, and begins now.
     Started(u32),
     Output(Output),
@@ -193,6 +198,11 @@ impl Control {
     /// `INT`, `SIGINT` or `2`.
     pub fn signal(&self, signal: &str) {
         self.outgoing.message(ClientMessage::Signal { signal: signal.into() });
+    }
+
+    /// Answers [`Update::Password`].
+    pub fn password(&self, id: u64, typed: Option<String>) {
+        self.outgoing.message(ClientMessage::Password { id, password: typed.map(Password) });
     }
 
     /// Kills it with all that descends from it. `grace`: seconds between TERM and KILL; the configured ones if

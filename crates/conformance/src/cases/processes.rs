@@ -16,6 +16,7 @@ cases! {
         a_program_that_is_not_there,
         a_command_from_a_sessions_state,
         a_command_from_a_busy_sessions_state,
+        a_relative_directory_starts_from_the_sessions,
         variables_and_directory,
         exit_and_signal_are_told_apart,
         usage_is_told,
@@ -113,6 +114,21 @@ async fn a_command_from_a_busy_sessions_state(env: &Env) -> Done {
         Ok::<_, Failure>(())
     };
     tokio::try_join!(env.run_with(&busy), meanwhile)?;
+    Ok(())
+}
+
+async fn a_relative_directory_starts_from_the_sessions(env: &Env) -> Done {
+    env.says("mkdir -p here/below && cd here", "").await?;
+    for (dir, expected) in
+        [("below", env.path("here/below")), ("..", env.dir.clone()), ("/usr", "/usr".into())]
+    {
+        let mut start = from_session(env, "pwd -P");
+        if let What::Shell { surroundings, .. } = &mut start.what {
+            surroundings.cwd = Some(dir.into());
+        }
+        let ran = env.own(start).await?;
+        check_eq!((ran.code(), ran.out()), (0, format!("{expected}\n")), "{dir}");
+    }
     Ok(())
 }
 

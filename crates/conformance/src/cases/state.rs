@@ -31,6 +31,8 @@ cases! {
         start_variables_are_there,
         hermes_96268_variables_are_in_no_argument_list,
         hermes_90782_sessions_do_not_share_state,
+        each_stage_of_a_pipeline_is_told needs Bash,
+        a_pipeline_means_what_it_would_mean_alone needs Bash,
         nothing_of_ours_shows_in_the_environment,
         a_session_without_the_outposts_environment;
 }
@@ -301,6 +303,64 @@ async fn hermes_90782_sessions_do_not_share_state(env: &Env) -> Done {
         check_eq!(ran.out(), format!("{name} {}/{name}\n", env.dir), "session {name}");
     }
     Ok(())
+}
+
+async fn each_stage_of_a_pipeline_is_told(env: &Env) -> Done {
+    for (command, code, stages) in [
+        ("false | true", 0, &[1, 0][..]),
+        ("(exit 3) | (exit 4) | (exit 5)", 5, &[3, 4, 5]),
+        ("! false | true", 1, &[1, 0]),
+        ("true && false |& cat", 0, &[1, 0]),
+        ("echo '{|}' | grep -q '{'; echo done | cat", 0, &[0, 0]),
+        ("false || true", 0, &[0]),
+        ("false | true; true", 0, &[0]),
+        ("true", 0, &[]),
+        // More than can be told.
+        ("true | true | true | true | true | true | false", 1, &[]),
+        // Texts that can go on beyond their line are left alone.
+        ("cat <<X | cat\nx\nX", 0, &[]),
+        ("if true; then false | true; fi", 0, &[1, 0]),
+        ("IFS=; false | true", 0, &[1, 0]),
+        ("IFS=01; false | true", 0, &[1, 0]),
+    ] {
+        let ran = env.run(command).await?;
+        check_eq!((ran.code(), ran.status.stages().as_slice()), (code, stages), "{command}");
+    }
+    Ok(())
+}
+
+async fn a_pipeline_means_what_it_would_mean_alone(env: &Env) -> Done {
+    for (command, code, out) in [
+        ("(exit 7) | cat; echo ${PIPESTATUS[*]}", 0, "7 0\n"),
+        ("cat | wc -c", 0, "0\n"),
+        ("exit 6 | exit 9", 9, ""),
+        ("echo a | cat # it's a comment }", 0, "a\n"),
+        ("echo a | cat &", 0, ""),
+        ("echo a | cat; exit 3", 3, "a\n"),
+        ("f() { echo in f | cat; return 4; }; f", 4, "in f\n"),
+        ("echo a | cat; set -e; false; echo never", 1, "a\n"),
+    ] {
+        let ran = env.run(command).await?;
+        let said = if command.ends_with('&') { String::new() } else { ran.out() };
+        check_eq!((ran.code(), said.as_str()), (code, out), "{command}");
+    }
+    // What is no command is none, and says so; nothing of it is run.
+    for command in
+        ["echo a | (cat", "echo a | cat )", "echo 'a | cat", "echo a |", "echo a | cat; } ; { echo b"]
+    {
+        let ran = env.run(command).await?;
+        check!(
+            ran.code() != 0 && (ran.err().contains("syntax error") || ran.err().contains("unexpected EOF")),
+            "{command}: {:?}",
+            ran.err()
+        );
+        check_eq!(ran.out(), "", "{command}");
+    }
+    // A trace shows the command and nothing of ours.
+    let ran = env.run("set -x; echo a | cat; false | true; set +x").await?;
+    check_eq!(ran.out(), "a\n", "with a trace");
+    check!(!ran.err().contains("farshell") && !ran.err().contains("PIPESTATUS"), "{:?}", ran.err());
+    env.says("echo again | cat", "again\n").await
 }
 
 async fn nothing_of_ours_shows_in_the_environment(env: &Env) -> Done {

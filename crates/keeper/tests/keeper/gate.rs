@@ -503,6 +503,8 @@ async fn code_and_files_need_leave_too() {
         text,
         workdir: None,
         process: Some("code_1"),
+        typed: false,
+        repeated: false,
     };
     let permit = async |subject, text: &'static str| {
         keeper.permit(deed(subject, text), &()).await.map_err(|error| (error.kind, error.operation))

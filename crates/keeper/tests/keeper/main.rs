@@ -17,5 +17,6 @@ mod rig;
 mod safe;
 mod scale;
 mod streams;
+mod sudo;
 mod variables;
 mod watch;

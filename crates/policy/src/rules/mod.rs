@@ -119,6 +119,10 @@ impl When {
             Self::Given => checks::operands(args).next().is_some(),
             Self::Has(options) => checks::has(args, options),
             Self::HasNone(options) => !checks::has(args, options),
+            Self::Unless(options) => {
+                args.is_empty()
+                    || !args.iter().all(|arg| arg.literal().is_some_and(|arg| options.contains(&arg)))
+            }
             Self::Sub(words) => checks::subcommand(args, words),
             Self::SubHas(words, options) => checks::subcommand(args, words) && checks::has(args, options),
             Self::SubHasNone(words, options) => {

@@ -11,6 +11,8 @@ pub(crate) enum When {
     /// Any of these options is there. `-f` is also found in `-xf`, `--force` also as `--forc`.
     Has(&'static [&'static str]),
     HasNone(&'static [&'static str]),
+    /// Not if there is nothing but these: what follows them may be a command, with options of its own.
+    Unless(&'static [&'static str]),
     /// The operands begin with these words.
     Sub(&'static str),
     Subs(&'static [&'static str]),
@@ -19,7 +21,7 @@ pub(crate) enum When {
     /// Any operand is one of these words.
     Operand(&'static [&'static str]),
 }
-use When::{Always, Given, Has, HasNone, Operand, Sub, SubHas, SubHasNone, Subs};
+use When::{Always, Given, Has, HasNone, Operand, Sub, SubHas, SubHasNone, Subs, Unless};
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rule {
@@ -83,12 +85,15 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("sudo-input" Risky ["sudo"], Has(&["-S", "--stdin", "-A", "--askpass"]);
         "gives sudo a password of its own": "passwords are for the user to give";
         + "echo x | sudo -S ls"; - "sudo -n true"),
-    rule!("privilege" Risky ["sudo", "doas", "su", "pkexec", "runuser", "gosu", "sudoedit"], HasNone(&["--version", "-V", "--help", "-K", "-k"]);
+    rule!("privilege" Risky ["sudo", "doas", "su", "pkexec", "runuser", "gosu", "sudoedit"], Unless(&["--version", "-V", "--help", "-K", "-k"]);
         "runs as another user": "that user may do more than the task needs";
-        + "sudo apt-get update", "su -c id", "doas ls"; - "sudo --version", "echo sudo"),
-    rule!("namespaces" Risky ["nsenter", "chroot", "unshare", "setcap", "capsh", "insmod", "modprobe", "rmmod", "kexec", "sysctl", "iptables", "ip6tables", "nft", "ufw", "firewall-cmd", "setenforce", "swapon"], HasNone(&["-l", "--list", "-L", "-n", "--version", "--help", "-a", "list", "status", "-S", "--list-all"]);
+        + "sudo apt-get update", "su -c id", "doas ls", "sudo -k id", "sudo ./x --version", "su"; - "sudo --version", "sudo -k", "echo sudo"),
+    rule!("other-root" Risky ["nsenter", "chroot", "unshare", "setcap", "capsh", "kexec"], Unless(&["--version", "-V", "--help", "-h", "--print"]);
+        "runs in another part of the system": "it affects the whole machine";
+        + "nsenter -t 1 -m -n sh", "chroot /mnt ls -l"; - "nsenter --version", "capsh --print"),
+    rule!("namespaces" Risky ["insmod", "modprobe", "rmmod", "sysctl", "iptables", "ip6tables", "nft", "ufw", "firewall-cmd", "setenforce", "swapon"], HasNone(&["-l", "--list", "-L", "-n", "--version", "--help", "-a", "list", "status", "-S", "--list-all"]);
         "changes the kernel, mounts or the firewall": "it affects the whole machine";
-        + "nsenter -t 1 -m sh", "iptables -F", "modprobe x"; - "iptables -L", "sysctl -a", "ufw status"),
+        + "iptables -F", "modprobe x"; - "iptables -L", "sysctl -a", "ufw status"),
 
     rule!("namespaces" Risky ["mount"], Given;
         "mounts a file system": "it affects the whole machine"; + "mount /dev/sdb1 /mnt"; - "mount", "mount -l"),

@@ -164,9 +164,9 @@ fn status() -> impl Strategy<Value = Status> {
         max_rss_kib,
     });
     let first = (id(), state(), any::<u32>(), of(name()), output(), of(bytes()), any::<u64>());
-    let rest = (of(usage), any::<(bool, bool, bool, bool, bool)>(), of(killed()), text());
+    let rest = (of(usage), any::<(bool, bool, bool, bool, bool)>(), of(killed()), any::<u64>(), text());
     (first, rest).prop_map(
-        |((id, state, pid, session, output, cwd, elapsed_us), (usage, flags, kill, title))| {
+        |((id, state, pid, session, output, cwd, elapsed_us), (usage, flags, kill, pipe, title))| {
             let (timed_out, workdir_failed, shell_restarted, state_lost, out_of_memory) = flags;
             Status {
                 id,
@@ -184,6 +184,7 @@ fn status() -> impl Strategy<Value = Status> {
                 state_lost,
                 out_of_memory,
                 waiting_for: None,
+                pipe,
                 title,
             }
         },

@@ -1,10 +1,11 @@
 //! The bytes of a file, in and out, in pieces: neither side holds more than a few of them.
 
 use super::handles::Handle;
+use super::leave::{self, finish, leave};
 use super::paths::Paths;
 use super::{ERRORS, below, cut_off, refuse_with_root, told};
 use crate::app::App;
-use crate::input::{At, Input, Query, Shape, read};
+use crate::input::{At, By, Input, Query, Shape, read};
 use crate::life::Phase;
 use crate::refusal::{Refusal, json};
 use crate::route::{Described, Route};
@@ -33,7 +34,7 @@ const BYTES: &str = "application/octet-stream";
 const READING: &str = "reading a file";
 
 type Reading = (At, (Paths, Query<ReadQuery>));
-type Writing = (At, (Paths, Query<WriteQuery>));
+type Writing = (By, (At, (Paths, Query<WriteQuery>)));
 
 /// `GET content`.
 pub(crate) fn read_route((path, name): (&'static str, &'static str), summary: &'static str) -> Route {
@@ -164,15 +165,21 @@ impl Rest {
 async fn serve_write(app: Arc<App>, request: Request<Body>) -> Response<Body> {
     let (parts, mut body) = request.into_parts();
     let written = async {
-        let (At(id), (paths, Query(query))) =
+        let (By(by), (At(id), (paths, Query(query)))) =
             read::<Writing>(Request::from_parts(parts, Body::empty())).await?;
         let handle = app.files.find(&id)?;
-        let upload = begin(&handle, paths, &query).await?;
+        let permit = leave(&app, &handle, &by, leave::Change::Write, &paths).await?;
+        let writing = async {
+            let upload = begin(&handle, paths, &query).await?;
+            receive(upload, &mut body).await
+        };
         // Dropped with its caller or its server, and then nothing is written.
-        tokio::select! {
-            written = receive(upload, &mut body) => written,
+        let written = tokio::select! {
+            written = writing => written,
             () = app.life.reached(Phase::Stopping) => Err(Refusal::stopping()),
-        }
+        };
+        finish(permit, &written);
+        written
     };
     match written.await {
         Ok(written) => json(StatusCode::OK, &written),

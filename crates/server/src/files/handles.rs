@@ -2,12 +2,14 @@
 
 use crate::app::App;
 use crate::refusal::Refusal;
-use farshell_api::file::OpenedFiles;
+use farshell_api::file::{OpenFiles, OpenedFiles};
+use farshell_api::run::Target;
 use farshell_engine::{Kind, Outpost, Result};
 use farshell_keeper::Files;
 use farshell_protocol::SessionName;
 use farshell_protocol::file::{Below, FileOp, FileReply};
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -27,7 +29,12 @@ pub(crate) struct Handles {
 #[derive(Debug)]
 pub(crate) struct Handle {
     files: Files,
+    /// As they were asked for.
+    pub(super) target: Target,
+    pub(super) session_name: String,
     used: Mutex<Instant>,
+    /// Something in them was to be changed.
+    changed: AtomicBool,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -35,7 +42,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Handles {
-    pub(crate) fn open(app: &Arc<App>, files: Files) -> std::result::Result<OpenedFiles, Refusal> {
+    pub(crate) fn open(
+        app: &Arc<App>,
+        files: Files,
+        request: OpenFiles,
+    ) -> std::result::Result<OpenedFiles, Refusal> {
         let mut bytes = [0; 8];
         getrandom::fill(&mut bytes)
             .map_err(|e| Refusal::new(Kind::System, "opening files", e.to_string()))?;
@@ -53,7 +64,13 @@ impl Handles {
                 return Err(Refusal::new(Kind::Busy, "opening files", message)
                     .with_hint("close those that are not needed any more"));
             }
-            let handle = Handle { files, used: Mutex::new(Instant::now()) };
+            let handle = Handle {
+                files,
+                target: request.target,
+                session_name: request.session,
+                used: Mutex::new(Instant::now()),
+                changed: AtomicBool::new(false),
+            };
             open.insert(id.clone(), Arc::new(handle));
         }
         let app = Arc::clone(app);
@@ -102,6 +119,11 @@ impl Handles {
 }
 
 impl Handle {
+    /// Whether something was to be changed before. From now on it was.
+    pub(super) fn used_before(&self) -> bool {
+        self.changed.swap(true, Ordering::Relaxed)
+    }
+
     pub(crate) fn outpost(&self) -> &Outpost {
         self.files.outpost()
     }

@@ -5,17 +5,19 @@
 //! | `handles` | files that are open, and for how long |
 //! | `paths` | paths in a query, which are bytes |
 //! | `content` | the bytes of a file, in and out, in pieces |
+//! | `leave` | whether a file may be changed |
 //! | `mod` | everything that fits into a question and an answer |
 
 mod content;
 mod handles;
+mod leave;
 mod paths;
 
 pub(crate) use content::{read_route, write_route};
 pub(crate) use handles::Handles;
 
 use crate::app::App;
-use crate::input::{At, Body, Query};
+use crate::input::{At, Body, By, Query};
 use crate::refusal::Refusal;
 use farshell_api::Text;
 use farshell_api::file::{
@@ -25,6 +27,7 @@ use farshell_api::file::{
 use farshell_api::server::Done;
 use farshell_engine::Kind;
 use farshell_protocol::file::{Below, BelowOp, Entry, FileOp, FileReply, FileType, Stat};
+use leave::{finish, leave};
 use paths::Paths;
 use serde_bytes::ByteBuf;
 use std::sync::Arc;
@@ -39,7 +42,7 @@ pub(crate) const ERRORS: &[Kind] =
 
 pub(crate) async fn open(app: Arc<App>, Body(request): Body<OpenFiles>) -> Answer<OpenedFiles> {
     let files = app.keeper.files(&request.target, &request.session, &|_| {}).await?;
-    Handles::open(&app, files)
+    Handles::open(&app, files, request)
 }
 
 pub(crate) async fn close(app: Arc<App>, At(id): At) -> Answer<Done> {
@@ -98,10 +101,26 @@ pub(crate) async fn hash(app: Arc<App>, (At(id), (paths, Query(query))): Questio
     Ok(FileHash { sha256, bytes: end.bytes, stat: told(end.stat) })
 }
 
-pub(crate) async fn change(app: Arc<App>, (At(id), Body(request)): (At, Body<FileChange>)) -> Answer<Done> {
+pub(crate) async fn change(
+    app: Arc<App>,
+    (By(by), (At(id), Body(request))): (By, (At, Body<FileChange>)),
+) -> Answer<Done> {
     let handle = app.files.find(&id)?;
     let FileChange { root, path, change } = request;
     let paths = Paths { root: root.map(|root| root.0), path: path.0 };
+    let removes = matches!(change, Change::Remove { recursive: true, .. });
+    let what = if removes { leave::Change::RemoveAll } else { leave::Change::Write };
+    let permit = leave(&app, &handle, &by, what, &paths).await?;
+    if let Change::Move { to, .. } | Change::Copy { to, .. } = &change {
+        let to = Paths { root: None, path: to.0.clone() };
+        leave(&app, &handle, &by, leave::Change::Write, &to).await?;
+    }
+    let done = changed(&handle, change, &paths).await;
+    finish(permit, &done);
+    done
+}
+
+async fn changed(handle: &handles::Handle, change: Change, paths: &Paths) -> Answer<Done> {
     let path = || ByteBuf::from(paths.path.clone());
     let op = match (&change, &paths.root) {
         (Change::MakeDir { parents, mode }, None) => {
@@ -116,7 +135,7 @@ pub(crate) async fn change(app: Arc<App>, (At(id), Body(request)): (At, Body<Fil
         (Change::Copy { to, replace }, None) => {
             FileOp::Copy { from: path(), to: ByteBuf::from(to.0.clone()), replace: *replace }
         }
-        _ => FileOp::Below(change_below(change, &paths)?),
+        _ => FileOp::Below(change_below(change, paths)?),
     };
     handle.file(op).await?;
     Ok(Done { ok: true })

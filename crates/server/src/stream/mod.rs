@@ -12,6 +12,7 @@
 
 mod input;
 mod open;
+mod passwords;
 mod queue;
 mod talk;
 

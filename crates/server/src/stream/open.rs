@@ -1,6 +1,7 @@
 //! The work behind a stream, in tasks of its own: a client that goes away, or a fault, ends the stream and nothing
 //! else.
 
+use super::passwords::Mailbox;
 use super::queue::{Queue, ToClient};
 use crate::app::App;
 use crate::refusal::{Refusal, api_error};
@@ -9,7 +10,7 @@ use farshell_api::approval::Approval;
 use farshell_api::stream::{Open, ServerMessage};
 use farshell_engine::Result;
 use farshell_engine::backend::{BoxFuture, News};
-use farshell_keeper::{Observer, Origin, Stream, StreamEnd};
+use farshell_keeper::{Observer, Origin, Passwords, Stream, StreamEnd};
 use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinHandle};
@@ -25,6 +26,8 @@ pub(super) struct Opening {
 struct ToOpener {
     queue: Arc<Queue>,
     here: watch::Receiver<()>,
+    /// Absent if the client has nobody to ask.
+    passwords: Option<Arc<Mailbox>>,
 }
 
 impl Observer for ToOpener {
@@ -42,6 +45,10 @@ impl Observer for ToOpener {
         self.queue.say(&ServerMessage::Approval { approval: Box::new(approval.clone()) });
     }
 
+    fn passwords(&self) -> Option<Arc<dyn Passwords>> {
+        self.passwords.clone().map(|mailbox| mailbox as Arc<dyn Passwords>)
+    }
+
     fn gone(&self) -> BoxFuture<'_, ()> {
         let mut here = self.here.clone();
         Box::pin(async move { while here.changed().await.is_ok() {} })
@@ -49,10 +56,17 @@ impl Observer for ToOpener {
 }
 
 impl Opening {
-    pub(super) fn begin(app: &Arc<App>, origin: Origin, open: Open, queue: Arc<Queue>) -> Self {
+    pub(super) fn begin(
+        app: &Arc<App>,
+        origin: Origin,
+        open: Open,
+        queue: Arc<Queue>,
+        mailbox: &Arc<Mailbox>,
+    ) -> Self {
         let keeper = app.keeper.on_behalf(origin);
+        let asks = open.start.as_ref().is_some_and(|start| start.passwords);
         let (sender, here) = watch::channel(());
-        let observer = ToOpener { queue, here };
+        let observer = ToOpener { queue, here, passwords: asks.then(|| Arc::clone(mailbox)) };
         let task = app.apart(async move { keeper.stream(open, &observer).await });
         Self { task, _here: sender }
     }

@@ -2,6 +2,7 @@
 
 use super::input::{Inputs, Piece, feed};
 use super::open::{Following, Opening};
+use super::passwords::Mailbox;
 use super::queue::Queue;
 use super::{DONE, Ending, FAILED, MAX_MESSAGE, MAX_WORDS, MISTAKE, RESTART, TOO_LARGE};
 use crate::app::{App, unless_closed};
@@ -69,6 +70,7 @@ pub(super) async fn talk(
         early: Vec::new(),
         control: None,
         actions: JoinSet::new(),
+        mailbox: Mailbox::new(Arc::clone(queue)),
         pulse: Pulse::new(matches!(peer.door, Door::Tcp(_))),
     };
     talk.converse(reader, open, origin).await
@@ -85,6 +87,7 @@ struct Talk {
     early: Vec<ClientMessage>,
     control: Option<Control>,
     actions: JoinSet<Option<()>>,
+    mailbox: Arc<Mailbox>,
     pulse: Pulse,
 }
 
@@ -99,6 +102,7 @@ impl Drop for Talk {
     fn drop(&mut self) {
         self.actions.detach_all();
         self.inputs.end();
+        self.mailbox.close();
     }
 }
 
@@ -110,7 +114,7 @@ impl Talk {
         origin: Origin,
     ) -> Option<Ending> {
         let starts = open.start.is_some();
-        let mut opening = Opening::begin(&self.app, origin, open, Arc::clone(&self.queue));
+        let mut opening = Opening::begin(&self.app, origin, open, Arc::clone(&self.queue), &self.mailbox);
         let stream = loop {
             let app = Arc::clone(&self.app);
             tokio::select! {
@@ -186,6 +190,7 @@ impl Talk {
                 Ok(ClientMessage::Eof { offset }) => {
                     self.input(Piece { offset, bytes: Bytes::new(), eof: true });
                 }
+                Ok(ClientMessage::Password { id, password }) => self.mailbox.answer(id, password),
                 Ok(message) => self.act(message),
                 Err(refusal) => return Next::End(Some(fail(&self.queue, *refusal.error))),
             },
@@ -222,7 +227,7 @@ impl Talk {
         let queue = Arc::clone(&self.queue);
         self.actions.spawn(unless_closed(Arc::clone(&self.app.life), async move {
             let (request, done) = match message {
-                ClientMessage::Eof { .. } => return,
+                ClientMessage::Eof { .. } | ClientMessage::Password { .. } => return,
                 ClientMessage::Resize { size } => ("resize", control.resize(size).await),
                 ClientMessage::Signal { signal } => ("signal", control.signal(&signal).await),
                 ClientMessage::Kill { grace } => ("kill", control.kill(grace).await.map(drop)),

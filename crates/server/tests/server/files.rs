@@ -143,3 +143,66 @@ async fn what_goes_wrong_has_its_status() {
     let (status, kind, message) = files.ask("GET", &format!("stat?{}", at("file")), "").await.refused();
     assert_eq!((status, kind.as_str()), (404, "not_found"), "{message}");
 }
+
+/// What was decided about files, and by whom.
+async fn decided(world: &World) -> Vec<(String, String)> {
+    let lines = world.get("/v1/audit").await.ok()["lines"].as_array().unwrap().clone();
+    let text = |line: &Value, name: &str| line[name].as_str().unwrap_or_default().to_owned();
+    let decided = lines.iter().filter(|line| line["step"] == "decided");
+    decided.map(|line| (text(line, "decision"), text(line, "decided_by"))).collect()
+}
+
+#[tokio::test]
+async fn changes_pass_the_gate() {
+    let world = World::new();
+    std::fs::write(world.path("home/config.yaml"), "approvals: {mode: unattended, deny: ['*top-secret*']}\n")
+        .unwrap();
+    let _server = world.start();
+    std::fs::create_dir(world.path("files")).unwrap();
+    let files = Files::open(&world).await;
+    let at = |name: &str| world.path(name).display().to_string();
+    let home = world.path("").display().to_string();
+    let root = home.trim_end_matches('/');
+    for what in [
+        format!("content?parents=true&path={}", at(".ssh/authorized_keys")),
+        "content?parents=true&path=~/.ssh/authorized_keys".to_owned(),
+        format!("content?root={root}&path=.bashrc"),
+        format!("content?path={}", at("home/config.yaml")),
+        "content?path=/etc/farshell-was-here".to_owned(),
+        format!("content?path={}", at("files/top-secret")),
+    ] {
+        let (status, kind, message) = files.ask("PUT", &what, "x").await.refused();
+        assert_eq!((status, kind.as_str()), (403, "denied"), "{what}: {message}");
+    }
+    for change in [
+        json!({"path": "/usr", "change": {"remove": {"recursive": true}}}),
+        json!({"path": at("files"), "change": {"move": {"to": "/etc/cron.d/x"}}}),
+        json!({"path": at(".ssh"), "change": {"make_dir": {"parents": true}}}),
+    ] {
+        let (status, kind, message) = files.ask("POST", "change", change.to_string()).await.refused();
+        assert_eq!((status, kind.as_str()), (403, "denied"), "{change}: {message}");
+    }
+    assert!(!world.path(".ssh").exists() && !world.path(".bashrc").exists() && world.path("files").is_dir());
+    let denied = decided(&world).await;
+    assert!(denied.len() == 9 && denied.iter().all(|(decision, _)| decision == "deny"), "{denied:?}");
+    // What nobody minds is done, and of a copy of many files the first is written down.
+    let files = Files::open(&world).await;
+    for name in ["one", "two", "three"] {
+        files.ask("PUT", &format!("content?path={}", at(&format!("files/{name}"))), name).await.ok();
+    }
+    assert_eq!(std::fs::read_dir(world.path("files")).unwrap().count(), 3);
+    assert_eq!(decided(&world).await.len(), denied.len() + 1);
+}
+
+#[tokio::test]
+async fn who_types_a_copy_is_not_asked_again() {
+    let world = World::new();
+    let _server = world.start();
+    let files = Files::open(&world).await;
+    let path =
+        format!("/v1/files/{}/content?parents=true&path={}", files.id, world.path(".ssh/config").display());
+    let typed = request("PUT", &path, &[("user-agent", "farshell/test")], "x");
+    ask_on(world.connect().await, typed).await.unwrap().ok();
+    assert_eq!(std::fs::read_to_string(world.path(".ssh/config")).unwrap(), "x");
+    assert_eq!(decided(&world).await, [("allow".to_owned(), "person:typed".to_owned())]);
+}

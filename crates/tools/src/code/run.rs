@@ -152,6 +152,8 @@ async fn open(
         text: &arguments.code,
         workdir: arguments.workdir.as_deref(),
         process: Some(id),
+        typed: false,
+        repeated: false,
     };
     let permit = keeper.permit(deed, &told).await?;
     let start = StartRequest {

@@ -182,6 +182,8 @@ pub(crate) async fn permit(room: &Room<'_>, what: &str) -> std::result::Result<P
         text: what,
         workdir: None,
         process: None,
+        typed: false,
+        repeated: false,
     };
     tokio::select! {
         biased;

@@ -132,7 +132,7 @@ impl Seen<'_> {
             true => Vec::new(),
             false => notes::foreground(self.outline, process.timed_out)
                 .into_iter()
-                .chain(notes::pipeline(self.outline, exit_code))
+                .chain(notes::pipeline(self.outline, exit_code, &process.pipe_status))
                 .collect(),
         };
         if self.arguments.notify_on_complete || !self.arguments.watch_patterns.is_empty() {

@@ -144,20 +144,58 @@ const SHOW: &[&str] = &[
     "nl", "fold", "column", "less", "more", "jq", "ts",
 ];
 
-/// The shell says how the last stage of a pipeline ended, and nothing of those before it.
-pub(crate) fn pipeline(outline: &Outline, code: i32) -> Option<String> {
-    let (shows, before) = outline.last.split_last()?;
-    let shows = shows.first().filter(|program| SHOW.contains(&program.as_str()))?;
+/// What of a pipeline does not show in its exit code, which is that of its last stage. `stages`: how each of them ended,
+/// where that is known.
+pub(crate) fn pipeline(outline: &Outline, code: i32, stages: &[i32]) -> Option<String> {
+    let (last, before) = outline.last.split_last()?;
+    if !stages.is_empty() {
+        // Something else ran last, or a stage is no simple command.
+        let known = stages.len() == outline.last.len();
+        return stages.split_last().filter(|_| known).and_then(|(_, stages)| failed(before, stages));
+    }
+    let shows = last.first().filter(|program| SHOW.contains(&program.as_str()))?;
     let hidden = before.iter().find(|words| words.first().is_some_and(|p| MATTER.contains(&p.as_str())))?;
     let known = |words: &Vec<String>| words.iter().any(|word| word == "pipefail");
     if code != 0 || outline.commands.iter().any(known) {
         return None;
     }
-    let hidden = hidden.iter().take(2).filter(|word| !word.is_empty()).cloned().collect::<Vec<_>>().join(" ");
     Some(format!(
-        "exit_code is that of `{shows}`: whether `{hidden}` failed does not show in it, unless pipefail is set. Long output is \
-         cut here anyway: leave `| {shows}` out, or begin with `set -o pipefail;`"
+        "exit_code is that of `{shows}`: whether `{}` failed does not show in it, unless pipefail is set. Long output is \
+         cut here anyway: leave `| {shows}` out, or begin with `set -o pipefail;`",
+        short(hidden)
     ))
+}
+
+/// The stages before the last that failed, as far as that was not to be expected.
+fn failed(commands: &[Vec<String>], stages: &[i32]) -> Option<String> {
+    // Whoever read from it had enough.
+    const PIPE: i32 = 128 + 13;
+    let normal = |words: &[String], code: i32| {
+        let program = words.first().map_or("", String::as_str);
+        code == 0
+            || code == PIPE
+            || CODES.iter().any(|(programs, known, meaning)| {
+                *known == code && programs.contains(&program) && meaning.contains("(not an error)")
+            })
+    };
+    let failed = commands.iter().zip(stages).filter(|(words, code)| !normal(words, **code));
+    let failed: Vec<_> = failed
+        .map(|(words, code)| match short(words) {
+            name if name.is_empty() => format!("a stage of the pipeline failed (exit code {code})"),
+            name => format!("`{name}` failed (exit code {code})"),
+        })
+        .collect();
+    (!failed.is_empty()).then(|| {
+        format!(
+            "{}: exit_code is that of the last stage of the pipeline and does not show it",
+            failed.join(", ")
+        )
+    })
+}
+
+/// Enough of a command to know it by.
+fn short(words: &[String]) -> String {
+    words.iter().take(2).filter(|word| !word.is_empty()).cloned().collect::<Vec<_>>().join(" ")
 }
 
 /// Advice on a command that was run in the foreground. It was run all the same: what looks like a mistake may be none.
@@ -212,7 +250,7 @@ mod tests {
 
     #[test]
     fn an_exit_code_that_hides_another_is_pointed_out() {
-        let hint = |command: &str, code| pipeline(&outline(command), code).unwrap_or_default();
+        let hint = |command: &str, code| pipeline(&outline(command), code, &[]).unwrap_or_default();
         for command in [
             "cargo test 2>&1 | tail -20",
             "cd x && /usr/bin/make | tee log",
@@ -235,6 +273,38 @@ mod tests {
             assert_eq!(hint(command, 0), "", "{command}");
         }
         assert_eq!(hint("make | grep error", 1), "", "that is said already");
+    }
+
+    #[test]
+    fn a_stage_that_is_known_to_have_failed_is_named() {
+        let hint = |command: &str, stages: &[i32]| {
+            let code = stages.last().copied().unwrap_or(0);
+            pipeline(&outline(command), code, stages).unwrap_or_default()
+        };
+        let rest = ": exit_code is that of the last stage of the pipeline and does not show it";
+        assert_eq!(
+            hint("cargo test 2>&1 | tail", &[101, 0]),
+            format!("`cargo test` failed (exit code 101){rest}")
+        );
+        assert_eq!(
+            hint("cd x && make | sed s/a/b/ | grep y", &[2, 1, 1]),
+            format!("`make` failed (exit code 2), `sed s/a/b/` failed (exit code 1){rest}")
+        );
+        assert_eq!(
+            hint("$CC x | cat", &[4, 0]),
+            format!("a stage of the pipeline failed (exit code 4){rest}")
+        );
+        for (command, stages) in [
+            ("cargo test | tail", &[0, 0][..]),
+            ("yes | head", &[141, 0]),
+            ("grep x f | wc -l", &[1, 0]),
+            ("diff a b | head", &[1, 0]),
+            ("make | grep error", &[0, 1]),
+            // `a` failed, and the pipeline never ran.
+            ("a && b | c | d", &[3, 0]),
+        ] {
+            assert_eq!(hint(command, stages), "", "{command}");
+        }
     }
 
     #[test]

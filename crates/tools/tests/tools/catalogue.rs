@@ -87,3 +87,30 @@ fn schemas_are_whole_and_described() {
         ["terminal", "process", "read_file", "write_file", "patch", "search_files", "execute_code"]
     );
 }
+
+#[tokio::test]
+async fn a_backend_is_chosen_from_those_that_are_configured() {
+    let rig = Rig::with("approvals: {mode: auto}\nterminal: {tool_backends: [ssh, local, docker]}\n").await;
+    let tools = rig.tools.catalogue(&rig.target("default"));
+    for tool in &tools {
+        let backend = &tool.input["properties"]["backend"];
+        match tool.name {
+            "process" => assert!(backend.is_null(), "{backend}"),
+            name => assert_eq!(backend["enum"], json!(["local", "ssh", "docker", null]), "{name}"),
+        }
+    }
+    for tool in ["terminal", "execute_code"] {
+        let arguments = json!({"command": "true", "code": "1", "backend": "modal"});
+        let mut arguments = arguments.as_object().unwrap().clone();
+        arguments.remove(if tool == "terminal" { "code" } else { "command" });
+        let error = rig.refused(tool, arguments.into()).await;
+        let right = "argument `backend` can't be \"modal\": what can be chosen is one of local, ssh, docker";
+        assert!(error.contains(right), "{error}");
+    }
+    let result = rig.done("terminal", json!({"command": "echo here", "backend": "local"})).await;
+    assert_eq!((&result["output"], &result["backend"]), (&json!("here"), &json!("local")));
+    // What is chosen has settings of its own, and what is missing there is said.
+    let error = rig.refused("terminal", json!({"command": "true", "backend": "ssh"})).await;
+    assert!(error.contains("ssh_host"), "{error}");
+    rig.end().await;
+}

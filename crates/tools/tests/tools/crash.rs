@@ -90,3 +90,49 @@ async fn a_dropped_call_leaves_the_old_file_or_the_new_one() {
     }
     rig.end().await;
 }
+
+/// A file that begins with a line of its own.
+fn numbered(n: usize) -> String {
+    format!("version {n}\n{}", content(0))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_patch_of_many_files_leaves_each_old_or_new() {
+    const FILES: [&str; 4] = ["a", "b", "c", "d"];
+    let rig = Rig::new().await;
+    FILES.iter().for_each(|name| drop(rig.put(name, numbered(0))));
+    let (mut failed, mut done, mut mixed) = (0, 0, 0);
+    for round in 1..=30 {
+        rig.run("true").await;
+        let old: Vec<String> = FILES.iter().map(|name| rig.text(name)).collect();
+        let section = |(name, old): (&&str, &String)| {
+            let line = old.lines().next().unwrap();
+            format!("*** Update File: {name}\n-{line}\n+version {round}\n")
+        };
+        let sections: String = FILES.iter().zip(&old).map(section).collect();
+        let patch = format!("*** Begin Patch\n{sections}*** End Patch\n");
+        let after = Duration::from_micros(u64::try_from(round).unwrap() * 2500);
+        let ok = !cut(&rig, "patch", json!({"mode": "patch", "patch": patch}), after).await;
+        let new = numbered(round);
+        let now: Vec<String> = FILES.iter().map(|name| rig.text(name)).collect();
+        for ((name, old), now) in FILES.iter().zip(&old).zip(&now) {
+            assert!(now == old || *now == new, "round {round}: {name} has {} bytes", now.len());
+        }
+        let changed = now.iter().filter(|now| **now == new).count();
+        assert!(
+            !ok || changed == FILES.len(),
+            "round {round}: {changed} of them, and it said that it was done"
+        );
+        mixed += usize::from(changed > 0 && changed < FILES.len());
+        if ok {
+            done += 1
+        } else {
+            failed += 1
+        }
+        let mut names = names(&rig);
+        names.sort();
+        assert_eq!(names, FILES, "round {round}");
+    }
+    assert!(failed > 0 && done > 0, "{failed} failed ({mixed} in the middle), {done} done");
+    rig.end().await;
+}
