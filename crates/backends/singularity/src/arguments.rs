@@ -172,7 +172,7 @@ impl Plan<'_> {
             let is_dir = match std::fs::metadata(&source) {
                 Ok(meta) => meta.is_dir(),
                 // A directory of its node, perhaps: Apptainer will tell.
-                Err(_) if *self.keeper == Keeper::Node => true,
+                Err(_) if matches!(self.keeper, Keeper::Node(_)) => true,
                 Err(error) => {
                     return Err(refuse_bind(format!("{} can't be shared: {error}", volume.source)));
                 }
@@ -248,7 +248,7 @@ impl Plan<'_> {
             SingularityGpu::Rocm => ("--rocm", ["/dev/kfd", "/dev/dxg"], "AMD"),
         };
         // A job looks for it on its node.
-        if *self.keeper == Keeper::Node || devices.iter().any(|device| Path::new(device).exists()) {
+        if matches!(self.keeper, Keeper::Node(_)) || devices.iter().any(|device| Path::new(device).exists()) {
             return Ok(Some(argument.into()));
         }
         let message = format!(

@@ -39,8 +39,9 @@ pub(crate) enum Keeper {
     ControlGroups,
     /// Nobody but the limits of single processes, and why.
     Processes(String),
-    /// A batch system on another machine, and there the limits of single processes.
-    Node,
+    /// A batch system on another machine, and there the limits of single processes: so many kilobytes, if it is known how
+    /// many the batch system gives.
+    Node(Option<u64>),
 }
 
 /// Why there can be no control groups here, as far as a look tells. Apptainer has the last word.
@@ -75,7 +76,7 @@ pub(crate) fn script(config: &Config, keeper: &Keeper) -> String {
     let mut script = format!("unset PS1 PROMPT_COMMAND\nexport HOME={HOME}\n");
     if *keeper != Keeper::ControlGroups {
         // What another machine's kernel does has to be looked at there.
-        let node = *keeper == Keeper::Node;
+        let node = matches!(keeper, Keeper::Node(_));
         if let Some(most) = config.settings.pids_limit.filter(|_| node || counts_by_namespace()) {
             let (major, minor) = COUNTS_BY_NAMESPACE;
             let kernel = match node {
@@ -93,8 +94,12 @@ pub(crate) fn script(config: &Config, keeper: &Keeper) -> String {
                  fi\n"
             );
         }
-        if let Some(mb) = config.settings.container.memory_mb {
-            script += &format!("ulimit -d {} 2>/dev/null\n", mb.saturating_mul(1024));
+        let kilobytes = match keeper {
+            Keeper::Node(given) => *given,
+            _ => config.settings.container.memory_mb.map(|mb| mb.saturating_mul(1024)),
+        };
+        if let Some(kilobytes) = kilobytes {
+            script += &format!("ulimit -d {kilobytes} 2>/dev/null\n");
         }
     }
     script + "exec \"$@\"\n"
@@ -155,7 +160,7 @@ impl Limits {
                 held(Name::Memory, memory, Support::Enforced, None),
                 held(Name::Processes, processes, Support::Enforced, None),
             ],
-            Keeper::Node => Vec::new(),
+            Keeper::Node(_) => Vec::new(),
             Keeper::Processes(why) => {
                 let data = limits.memory_mb.map(|mb| mb << 20);
                 let (support, note) = match data.is_some() && soft(table, "Max data size") == data {
@@ -191,10 +196,10 @@ impl Limits {
         };
         let (support, note) = by_slurm(cores);
         let cpu = held(Name::Cpu, options.cpus.clone(), support, note);
-        let (support, note) = match config.settings.container.memory_mb {
-            Some(mb) if !memory => (
+        let (support, note) = match options.memory_kb {
+            Some(_) if !memory => (
                 Support::Approximated,
-                Some(format!("Slurm does not keep jobs to it here; {mb} MB for each process by itself")),
+                Some("Slurm does not keep jobs to it here; for each process by itself".to_owned()),
             ),
             _ => by_slurm(memory),
         };
@@ -261,6 +266,30 @@ mod tests {
         assert!(shown(&config, &nobody, table).ends_with("processes 256 approximated"));
         config.settings.pids_limit = None;
         assert!(shown(&config, &nobody, table).ends_with("processes no limit not enforced"));
+    }
+
+    #[test]
+    fn a_process_of_a_job_may_have_as_much_memory_as_the_job() {
+        use farshell_config::settings::Slurm;
+        let told = |memory: Option<&str>, extra: &[&str]| {
+            let mut config = sample();
+            config.settings.container.memory_mb = Some(5120);
+            let extra = extra.iter().map(|arg| (*arg).to_owned()).collect();
+            config.settings.slurm =
+                Some(Slurm { memory: memory.map(Into::into), extra, ..Slurm::default() });
+            let options = Options::of(&config).unwrap().unwrap();
+            let script = script(&config, &Keeper::Node(options.memory_kb));
+            let limit = script.lines().find_map(|line| line.strip_prefix("ulimit -d "));
+            let limit = limit.map(|limit| limit.trim_end_matches(" 2>/dev/null").to_owned());
+            let memory = Limits::of_job(&config, &options, (false, false)).told().swap_remove(1);
+            (limit, format!("{} {}", memory.value, memory.support.name()))
+        };
+        let some = |kb: &str, told: &str| (Some(kb.to_owned()), told.to_owned());
+        assert_eq!(told(None, &[]), some("5242880", "5120M approximated"));
+        assert_eq!(told(Some("32G"), &[]), some("33554432", "32G approximated"));
+        assert_eq!(told(Some("0"), &[]), (None, "0 not enforced".into()));
+        assert_eq!(told(Some("1.5G"), &[]), (None, "1.5G not enforced".into()));
+        assert_eq!(told(None, &["--mem-per-cpu=1G"]), (None, "no limit not enforced".into()));
     }
 
     #[test]

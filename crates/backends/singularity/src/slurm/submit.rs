@@ -45,7 +45,7 @@ pub(crate) async fn submit(
         program: &program,
         outpost: &outpost,
         image: &image,
-        keeper: &Keeper::Node,
+        keeper: &Keeper::Node(options.memory_kb),
         sockets: Path::new(&note.door),
         lease: starter.lease,
     };
