@@ -176,8 +176,7 @@ impl SingularityPlace {
 /// Ends all processes of an instance.
 pub(crate) async fn finish(config: &Config, layout: &Layout, state: &mut State) -> Result<()> {
     slurm::end(config, layout, state).await?;
-    let here = farshell_engine::machine::Machine::this() == state.machine;
-    if here && !state.family.end().await {
+    if state.is_here() && !state.family.end().await {
         let message = "its processes do not end, although they were killed";
         return Err(Error::new(
             Kind::TimedOut,
