@@ -18,6 +18,7 @@
 //!   layer/                                   what else was written
 //!   disk.img                                 all of these three in one file of a fixed size, if asked for
 //!   tmp/                                     /tmp and /var/tmp, emptied with each start
+//! tasks/farshell-default-1a2b.once           the same for an instance whose files are not kept
 //! ```
 
 use crate::config::Config;
@@ -46,6 +47,8 @@ pub(crate) struct Layout {
     pub(crate) private: PathBuf,
     /// Holds the instance's files.
     pub(crate) files: PathBuf,
+    /// Holds the task's files that are kept, whether or not this instance keeps any.
+    pub(crate) kept: PathBuf,
 }
 
 impl Layout {
@@ -53,11 +56,21 @@ impl Layout {
         let owner = owner(config);
         let name = Self::name_of(&owner, task.as_str());
         let private = all(config).join(&name);
-        let files = scratch(config).join("tasks").join(&name);
+        let kept = scratch(config).join("tasks").join(&name);
+        // What is not kept is removed as a whole, and must not take along what was kept before.
+        let files = match config.settings.container.persistent {
+            true => kept.clone(),
+            false => once(&kept),
+        };
         for path in [&private, &files] {
             speakable(path)?;
         }
-        Ok(Self { name, owner, private, files })
+        Ok(Self { name, owner, private, files, kept })
+    }
+
+    /// All files of the task, kept or not.
+    pub(crate) fn all_files(&self) -> [PathBuf; 2] {
+        [self.kept.clone(), once(&self.kept)]
     }
 
     pub(crate) fn name_of(owner: &str, task: &str) -> String {
@@ -111,6 +124,11 @@ impl Layout {
     pub(crate) fn tmp(&self) -> PathBuf {
         self.files.join("tmp")
     }
+}
+
+/// Where the files are that are not kept.
+fn once(kept: &Path) -> PathBuf {
+    kept.with_added_extension("once")
 }
 
 /// The directory of all instances of a home.
@@ -266,6 +284,20 @@ mod tests {
         assert_eq!(files(&config, "a"), first);
         config.home = "/other".into();
         assert_ne!(files(&config, "a"), first);
+    }
+
+    #[test]
+    fn what_is_kept_and_what_is_not_never_meet() {
+        let mut config = sample();
+        config.settings.scratch_dir = Some("/big".into());
+        let layout = |config: &Config| Layout::new(config, &TaskName::new("a.b").unwrap()).unwrap();
+        let kept = layout(&config);
+        config.settings.container.persistent = false;
+        let once = layout(&config);
+        assert_eq!(kept.files, kept.kept);
+        assert_eq!((once.kept.clone(), once.private.clone()), (kept.kept, kept.private));
+        assert_ne!(once.files, once.kept);
+        assert_eq!(once.all_files(), [once.kept.clone(), once.files.clone()]);
     }
 
     #[test]

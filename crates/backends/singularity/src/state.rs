@@ -128,6 +128,7 @@ mod tests {
             owner: "o".into(),
             private: dir.path().into(),
             files: dir.path().join("files"),
+            kept: dir.path().join("files"),
         };
         assert_eq!(State::read(dir.path()).unwrap(), None);
         let mut state = State {
