@@ -89,16 +89,13 @@ impl Singularity {
     }
 
     pub(crate) fn new_state(&self, layout: &Layout, spec: &Spec, hash: String) -> Result<State> {
-        let mut random = [0; 16];
-        getrandom::fill(&mut random)
-            .map_err(|e| Error::new(Kind::System, WHAT, format!("no random number: {e}")))?;
         let persistent = self.config.settings.container.persistent;
         if !persistent {
             // Of one whose note is gone.
             remove(&layout.files)?;
         }
         Ok(State {
-            id: random.iter().map(|b| format!("{b:02x}")).collect(),
+            id: layout::random()?,
             task: spec.task.as_str().to_owned(),
             owner: layout.owner.clone(),
             spec: hash,

@@ -131,6 +131,14 @@ fn once(kept: &Path) -> PathBuf {
     kept.with_added_extension("once")
 }
 
+/// Part of a name that nobody else has, or can guess.
+pub(crate) fn random() -> Result<String> {
+    let mut random = [0; 16];
+    getrandom::fill(&mut random)
+        .map_err(|e| Error::new(Kind::System, WHAT, format!("no random number: {e}")))?;
+    Ok(random.iter().map(|b| format!("{b:02x}")).collect())
+}
+
 /// The directory of all instances of a home.
 pub(crate) fn all(config: &Config) -> PathBuf {
     config.home.join("run/singularity")

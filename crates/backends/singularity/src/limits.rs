@@ -275,8 +275,7 @@ mod tests {
             let mut config = sample();
             config.settings.container.memory_mb = Some(5120);
             let extra = extra.iter().map(|arg| (*arg).to_owned()).collect();
-            config.settings.slurm =
-                Some(Slurm { memory: memory.map(Into::into), extra, ..Slurm::default() });
+            config.settings.slurm = Some(Slurm { memory: memory.map(Into::into), extra, ..Slurm::default() });
             let options = Options::of(&config).unwrap().unwrap();
             let script = script(&config, &Keeper::Node(options.memory_kb));
             let limit = script.lines().find_map(|line| line.strip_prefix("ulimit -d "));

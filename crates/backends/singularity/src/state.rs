@@ -45,6 +45,9 @@ pub(crate) struct JobNote {
     pub(crate) mark: String,
     /// The directory of its node in which its outpost listens.
     pub(crate) door: String,
+    /// Its outpost was heard of.
+    #[serde(default)]
+    pub(crate) answered: bool,
 }
 
 impl State {
@@ -150,7 +153,8 @@ mod tests {
         // After a restart of the machine the numbers mean nothing.
         state.machine.boot = "earlier".into();
         assert!(!state.alive() && state.check_here(dir.path()).is_ok());
-        let refused = |state: &State| state.check_here(dir.path()).is_err_and(|e| e.message.contains("login2"));
+        let refused =
+            |state: &State| state.check_here(dir.path()).is_err_and(|e| e.message.contains("login2"));
         state.machine.host = "login2".into();
         assert!(!state.alive() && refused(&state));
         // The machine was given another name.
