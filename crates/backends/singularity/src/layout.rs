@@ -121,6 +121,18 @@ impl Layout {
         self.files.join("disk.img")
     }
 
+    /// The name that a new one has while it is made: another one each time, since whoever made the last one may still be
+    /// at it. What is left of those is removed.
+    pub(crate) fn new_disk(&self) -> Result<PathBuf> {
+        const NEW: &str = "disk-";
+        for entry in std::fs::read_dir(&self.files).into_iter().flatten().flatten() {
+            if entry.file_name().to_string_lossy().starts_with(NEW) {
+                remove(&entry.path())?;
+            }
+        }
+        Ok(self.files.join(format!("{NEW}{}.img", random()?)))
+    }
+
     pub(crate) fn tmp(&self) -> PathBuf {
         self.files.join("tmp")
     }

@@ -133,7 +133,7 @@ async fn first(
             let _lock = SingularityPlace::lock(layout).await?;
             let same = |state: &State| state.job.as_ref().is_some_and(|noted| noted.mark == note.mark);
             let mut state = State::read(&layout.private)?.filter(same).ok_or_else(gone)?;
-            state.limits = Limits::of_job(config, options, constrained(control).await);
+            state.limits = Limits::of_job(config, layout, options, constrained(control).await);
             if let Some(note) = &mut state.job {
                 note.answered = true;
             }
@@ -412,7 +412,8 @@ mod tests {
             let mut config = sample();
             config.settings.slurm = Some(Slurm::default());
             let options = Options::of(&config).unwrap().unwrap();
-            state.limits = Limits::of_job(&config, &options, (false, false));
+            let layout = Layout::new(&config, &TaskName::new("t").unwrap()).unwrap();
+            state.limits = Limits::of_job(&config, &layout, &options, (false, false));
         };
         let (_, cancelled, noted) = unanswered(ran).await;
         assert_eq!((cancelled, noted), (true, true));
