@@ -9,8 +9,6 @@
 # node. Jobs are not kept to what they ask for: that takes control groups of the machine.
 
 SLURM_NODES=(n1 n2 n3 n4)
-# Global also where this is read inside of a function.
-declare -gA SLURM_PIDS=()
 
 slurm_up() {
     need slurmctld:slurmctld slurmd:slurmd sbatch:slurm-client munged:munge || return 1
@@ -18,7 +16,7 @@ slurm_up() {
     local dir=$RUN/slurm base node host tries=100
     host=$(uname -n)
     host=${host%%.*}
-    mkdir -p "$dir"/{munge,state} && chmod 755 "$dir" || return 1
+    mkdir -p "$dir"/{munge,state,pids} && chmod 755 "$dir" || return 1
     for node in "${SLURM_NODES[@]}"; do
         mkdir -p "$dir/spool/$node" || return 1
     done
@@ -62,7 +60,7 @@ PartitionName=narrow Nodes=n3 MaxTime=INFINITE DefaultTime=60 State=UP
 PartitionName=frail Nodes=n4 MaxTime=INFINITE DefaultTime=60 State=UP
 TEXT
     export SLURM_CONF=$dir/slurm.conf
-    start_process slurmctld slurmctld -D -i -f "$SLURM_CONF" && SLURM_PIDS[ctld]=$STARTED
+    start_process slurmctld slurmctld -D -i -f "$SLURM_CONF" && slurm_started ctld "$STARTED"
     for node in "${SLURM_NODES[@]}"; do
         slurm_node "$node"
     done
@@ -72,7 +70,7 @@ TEXT
     done
     mkfifo -m 622 "$dir/control" || return 1
     slurm_control "$dir/control" &
-    SLURM_PIDS[control]=$!
+    slurm_started control $!
     export FARSHELL_TEST_SLURM=$SLURM_CONF FARSHELL_TEST_SLURM_CONTROL=$dir/control
 }
 
@@ -82,7 +80,7 @@ slurm_munge() {
         chown munge: "$1/key" && chmod 400 "$1/key" || return 1
     start_process munged setpriv --reuid munge --regid munge --clear-groups munged --foreground --force --socket="$1/socket" \
         --key-file="$1/key" --pid-file="$1/pid" --log-file="$1/log" --seed-file="$1/seed"
-    SLURM_PIDS[munged]=$STARTED
+    slurm_started munged "$STARTED"
     local tries=100
     until [[ -S $1/socket ]]; do
         ((tries--)) || { cat "$RUN/logs/munged.log" >&2; return 1; }
@@ -92,7 +90,17 @@ slurm_munge() {
 
 slurm_node() {
     start_process "slurmd-$1-start" slurmd -D -N "$1" -f "$SLURM_CONF"
-    SLURM_PIDS[$1]=$STARTED
+    slurm_started "$1" "$STARTED"
+}
+
+# The number of each process is in a file while it runs: they are started and stopped from two shells.
+slurm_started() {
+    echo "$2" >"$RUN/slurm/pids/$1"
+}
+
+# slurm_pid NAME
+slurm_pid() {
+    cat "$RUN/slurm/pids/$1" 2>/dev/null
 }
 
 # Prints the first of five ports in a row that nobody uses.
@@ -118,7 +126,7 @@ slurm_control() {
     # Open for both, so that it does not end when a writer does.
     exec 7<>"$1"
     while read -r verb node <&7; do
-        [[ -n ${SLURM_PIDS[$node]-} ]] || continue
+        [[ " ${SLURM_NODES[*]} " == *" $node "* ]] || continue
         case $verb in
             down) scontrol update "NodeName=$node" State=DOWN Reason=test ;;
             stop) slurm_stop "$node" ;;
@@ -133,7 +141,14 @@ slurm_control() {
 
 # slurm_stop NODE: its daemon. What runs in its jobs goes on.
 slurm_stop() {
-    kill -9 "${SLURM_PIDS[$1]}" && wait "${SLURM_PIDS[$1]}"
+    local pid tries=100
+    pid=$(slurm_pid "$1") || return 0
+    kill -9 "$pid"
+    while kill -0 "$pid" && ((tries--)); do
+        sleep 0.05
+    done
+    # Another process may get its number from here on.
+    rm -f "$RUN/slurm/pids/$1"
 } 2>/dev/null
 
 # slurm_kill NODE: as if the machine had lost its power: its daemon, and all that runs in its jobs.
@@ -158,9 +173,11 @@ descendants() {
 }
 
 slurm_down() {
-    local name
+    local name pid
     for name in control "${SLURM_NODES[@]}" ctld munged; do
-        [[ -z ${SLURM_PIDS["$name"]-} ]] || stop_process "${SLURM_PIDS["$name"]}"
+        if pid=$(slurm_pid "$name"); then
+            stop_process "$pid"
+        fi
     done
     kill_processes_of "$RUN/slurm"
     rm -rf --one-file-system "$RUN/slurm"

@@ -75,7 +75,7 @@ impl Plan<'_> {
         Ok(())
     }
 
-    /// The arguments of a command that makes the file for everything, if there is none yet.
+    /// The arguments of a command that makes the file for everything, if there is none yet. Its name comes last.
     pub(crate) fn disk(&self) -> Result<Option<Vec<String>>> {
         if !self.in_image() || self.layout.disk().exists() {
             return Ok(None);
@@ -86,7 +86,6 @@ impl Plan<'_> {
                 Error::new(Kind::Invalid, WHAT, message).with_hint("set container_disk, in megabytes")
             );
         };
-        let path = self.layout.disk();
         let size = size.max(SMALLEST_DISK).to_string();
         let args = [
             "overlay",
@@ -99,8 +98,7 @@ impl Plan<'_> {
             "--size",
             &size,
         ];
-        let args = args.iter().map(|arg| (*arg).to_owned());
-        Ok(Some(args.chain([path.to_string_lossy().into_owned()]).collect()))
+        Ok(Some(args.iter().map(|arg| (*arg).to_owned()).collect()))
     }
 
     pub(crate) fn arguments(&self) -> Result<Vec<String>> {
@@ -172,7 +170,7 @@ impl Plan<'_> {
             let is_dir = match std::fs::metadata(&source) {
                 Ok(meta) => meta.is_dir(),
                 // A directory of its node, perhaps: Apptainer will tell.
-                Err(_) if *self.keeper == Keeper::Node => true,
+                Err(_) if matches!(self.keeper, Keeper::Node(_)) => true,
                 Err(error) => {
                     return Err(refuse_bind(format!("{} can't be shared: {error}", volume.source)));
                 }
@@ -248,7 +246,7 @@ impl Plan<'_> {
             SingularityGpu::Rocm => ("--rocm", ["/dev/kfd", "/dev/dxg"], "AMD"),
         };
         // A job looks for it on its node.
-        if *self.keeper == Keeper::Node || devices.iter().any(|device| Path::new(device).exists()) {
+        if matches!(self.keeper, Keeper::Node(_)) || devices.iter().any(|device| Path::new(device).exists()) {
             return Ok(Some(argument.into()));
         }
         let message = format!(
@@ -261,7 +259,7 @@ impl Plan<'_> {
 }
 
 /// Below this an ext3 file system has no room for its own tables.
-const SMALLEST_DISK: u64 = 64;
+pub(crate) const SMALLEST_DISK: u64 = 64;
 
 fn refuse_bind(message: String) -> Error {
     Error::new(Kind::Invalid, WHAT, message).with_hint("change singularity_bind")

@@ -89,17 +89,19 @@ impl Singularity {
     }
 
     pub(crate) fn new_state(&self, layout: &Layout, spec: &Spec, hash: String) -> Result<State> {
-        let mut random = [0; 16];
-        getrandom::fill(&mut random)
-            .map_err(|e| Error::new(Kind::System, WHAT, format!("no random number: {e}")))?;
+        let persistent = self.config.settings.container.persistent;
+        if !persistent {
+            // Of one whose note is gone.
+            remove(&layout.files)?;
+        }
         Ok(State {
-            id: random.iter().map(|b| format!("{b:02x}")).collect(),
+            id: layout::random()?,
             task: spec.task.as_str().to_owned(),
             owner: layout.owner.clone(),
             spec: hash,
             made: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
             files: layout.files.clone(),
-            persistent: self.config.settings.container.persistent,
+            persistent,
             machine: Machine::this(),
             family: Family::default(),
             limits: Limits::default(),
@@ -179,7 +181,8 @@ impl Backend for Singularity {
         Box::pin(async move {
             let layout = Layout::new(&self.config, &spec.task).ok()?;
             let kept = [layout.workspace(), layout.home(), layout.disk()];
-            kept.iter().any(|path| path.exists()).then(|| layout.files.display().to_string())
+            let kept = kept.map(|path| layout.kept.join(path.file_name().unwrap_or_default()));
+            kept.iter().any(|path| path.exists()).then(|| layout.kept.display().to_string())
         })
     }
 
@@ -189,9 +192,11 @@ impl Backend for Singularity {
             let lock = SingularityPlace::lock(&layout).await?;
             if let Some(state) = State::read(&layout.private)? {
                 let message = format!("instance {} is still there", state.id);
-                return Err(Error::new(Kind::Busy, format!("removing {}", layout.files.display()), message));
+                return Err(Error::new(Kind::Busy, format!("removing {}", layout.kept.display()), message));
             }
-            remove(&layout.files)?;
+            for files in layout.all_files() {
+                remove(&files)?;
+            }
             lock.remove();
             // Left to other tasks and images, where there are any.
             let _ = std::fs::remove_dir(layout::scratch(&self.config).join("tasks"));

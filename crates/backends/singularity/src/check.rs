@@ -9,7 +9,7 @@ use crate::program::Program;
 use crate::slurm;
 use farshell_engine::Error;
 use farshell_engine::backend::Finding;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How long a first instance may take.
@@ -49,7 +49,15 @@ pub(crate) async fn findings(config: &Config) -> Vec<Finding> {
         Ok(None) => {}
         Err(error) => findings.push(problem(&error)),
     }
-    findings.extend(kernel(&suid(&program)));
+    findings.extend(Host::this().findings(suid(&program).as_deref()));
+    if config.settings.container.cpu.is_some() && limits::no_control_groups().is_none() && !limits::has_cpu()
+    {
+        findings.push(Finding::warning(
+            format!("container_cpu is not enforced: {}", limits::NO_CPU),
+            "ask the administrator of this machine: \"please set Delegate=cpu memory pids in \
+             /etc/systemd/system/user@.service.d/delegate.conf\", or set container_cpu to 0",
+        ));
+    }
     if !limits::arguments(config).is_empty()
         && let Some(why) = limits::no_control_groups()
     {
@@ -77,7 +85,7 @@ pub(crate) async fn findings(config: &Config) -> Vec<Finding> {
 }
 
 /// The program's helper that gains root's rights, if it has one.
-fn suid(program: &Program) -> Option<std::path::PathBuf> {
+fn suid(program: &Program) -> Option<PathBuf> {
     use std::os::unix::fs::MetadataExt;
     let real = std::fs::canonicalize(&program.path).ok()?;
     let prefix = real.parent()?.parent()?;
@@ -92,46 +100,64 @@ fn suid(program: &Program) -> Option<std::path::PathBuf> {
         .find(|file| std::fs::metadata(file).is_ok_and(|meta| meta.uid() == 0 && meta.mode() & 0o4000 != 0))
 }
 
-/// What the kernel and its administrator allow.
-fn kernel(suid: &Option<std::path::PathBuf>) -> Vec<Finding> {
-    let number = |path: &str| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
-    let mut findings = Vec::new();
-    let closed = [
-        ("/proc/sys/user/max_user_namespaces", 0, "sysctl user.max_user_namespaces=15000"),
-        ("/proc/sys/kernel/unprivileged_userns_clone", 0, "sysctl kernel.unprivileged_userns_clone=1"),
-        (
-            "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
-            1,
-            "install Apptainer's AppArmor profile, or sysctl kernel.apparmor_restrict_unprivileged_userns=0",
-        ),
-    ];
-    let root = rustix::process::getuid().is_root();
-    for (path, bad, cure) in closed {
-        if number(path) != Some(bad) || root {
-            continue;
+/// Where the kernel and its administrator say what they allow.
+struct Host {
+    /// `/proc/sys`
+    sysctl: PathBuf,
+    fuse: PathBuf,
+    root: bool,
+}
+
+impl Host {
+    fn this() -> Self {
+        Self {
+            sysctl: "/proc/sys".into(),
+            fuse: "/dev/fuse".into(),
+            root: rustix::process::getuid().is_root(),
         }
-        let what = format!("users may make no namespaces here ({path} is {bad})");
-        let hint =
-            format!("ask the administrator of this machine: \"please {cure}, or install apptainer-suid\"");
-        match suid {
-            // With a profile it works all the same, and so does a program with root's rights.
-            Some(path) => {
-                findings.push(Finding::warning(format!("{what}; {} stands in", path.display()), hint));
+    }
+
+    fn findings(&self, suid: Option<&Path>) -> Vec<Finding> {
+        let number =
+            |name: &str| std::fs::read_to_string(self.sysctl.join(name)).ok()?.trim().parse::<u64>().ok();
+        let mut findings = Vec::new();
+        let closed = [
+            ("user/max_user_namespaces", 0, "sysctl user.max_user_namespaces=15000"),
+            ("kernel/unprivileged_userns_clone", 0, "sysctl kernel.unprivileged_userns_clone=1"),
+            (
+                "kernel/apparmor_restrict_unprivileged_userns",
+                1,
+                "install Apptainer's AppArmor profile, or sysctl kernel.apparmor_restrict_unprivileged_userns=0",
+            ),
+        ];
+        for (name, bad, cure) in closed {
+            if number(name) != Some(bad) || self.root {
+                continue;
             }
-            None if bad == 1 => findings.push(Finding::warning(what, hint)),
-            None => findings.push(Finding::problem(what, hint)),
+            let what = format!("users may make no namespaces here (/proc/sys/{name} is {bad})");
+            let hint = format!(
+                "ask the administrator of this machine: \"please {cure}, or install apptainer-suid\""
+            );
+            match suid {
+                // With a profile it works all the same, and so does a program with root's rights.
+                Some(path) => {
+                    findings.push(Finding::warning(format!("{what}; {} stands in", path.display()), hint));
+                }
+                None if bad == 1 => findings.push(Finding::warning(what, hint)),
+                None => findings.push(Finding::problem(what, hint)),
+            }
         }
+        let open = rustix::fs::Access::READ_OK | rustix::fs::Access::WRITE_OK;
+        if rustix::fs::access(&self.fuse, open).is_err() && suid.is_none() {
+            findings.push(Finding::warning(
+                "/dev/fuse can't be used: image files are unpacked for each start, which takes long, and \
+                 singularity_disk_image does not work",
+                "ask the administrator of this machine: \"please make /dev/fuse accessible to users (modprobe fuse, \
+                 chmod 666 /dev/fuse)\", or use a sandbox directory as singularity_image",
+            ));
+        }
+        findings
     }
-    let fuse = rustix::fs::access("/dev/fuse", rustix::fs::Access::READ_OK | rustix::fs::Access::WRITE_OK);
-    if fuse.is_err() && suid.is_none() {
-        findings.push(Finding::warning(
-            "/dev/fuse can't be used: image files are unpacked for each start, which takes long, and \
-             singularity_disk_image does not work",
-            "ask the administrator of this machine: \"please make /dev/fuse accessible to users (modprobe fuse, chmod \
-             666 /dev/fuse)\", or use a sandbox directory as singularity_image",
-        ));
-    }
-    findings
 }
 
 /// Runs the outpost in the image, and nothing more.
@@ -187,4 +213,95 @@ fn space(config: &Config) -> Option<Finding> {
             "`farshell env rm --files` removes what tasks keep; images that nobody needs can be deleted",
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::sample;
+    use farshell_engine::backend::Severity;
+    use std::os::unix::fs::PermissionsExt;
+
+    /// A machine on which users can do all that is needed.
+    fn host(dir: &Path) -> Host {
+        let host = Host { sysctl: dir.join("sys"), fuse: dir.join("fuse"), root: false };
+        std::fs::write(&host.fuse, "").unwrap();
+        for name in ["user", "kernel"] {
+            std::fs::create_dir_all(host.sysctl.join(name)).unwrap();
+        }
+        std::fs::write(host.sysctl.join("user/max_user_namespaces"), "15000\n").unwrap();
+        host
+    }
+
+    fn told(host: &Host, suid: Option<&Path>) -> Vec<(Severity, String)> {
+        let one = |finding: Finding| (finding.severity, format!("{} {:?}", finding.what, finding.hint));
+        host.findings(suid).into_iter().map(one).collect()
+    }
+
+    #[test]
+    fn a_machine_without_namespaces_has_a_sentence_for_its_administrator() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut host = host(dir.path());
+        assert!(told(&host, None).is_empty());
+        for (name, value, severity, cure) in [
+            ("user/max_user_namespaces", "0\n", Severity::Problem, "user.max_user_namespaces=15000"),
+            ("kernel/unprivileged_userns_clone", "0\n", Severity::Problem, "unprivileged_userns_clone=1"),
+            ("kernel/apparmor_restrict_unprivileged_userns", "1\n", Severity::Warning, "AppArmor profile"),
+        ] {
+            let path = host.sysctl.join(name);
+            let before = std::fs::read(&path).ok();
+            std::fs::write(&path, value).unwrap();
+            let found = told(&host, None);
+            assert!(found.len() == 1 && found[0].0 == severity, "{found:?}");
+            assert!(found[0].1.contains("please") && found[0].1.contains(cure), "{found:?}");
+            // A program with root's rights does without.
+            let found = told(&host, Some(Path::new("/usr/libexec/starter-suid")));
+            assert!(found[0].0 == Severity::Warning && found[0].1.contains("starter-suid"), "{found:?}");
+            host.root = true;
+            assert!(told(&host, None).is_empty());
+            host.root = false;
+            std::fs::write(&path, before.unwrap_or_default()).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_machine_without_fuse_is_slow() {
+        let dir = tempfile::tempdir().unwrap();
+        let host = host(dir.path());
+        std::fs::remove_file(&host.fuse).unwrap();
+        let found = told(&host, None);
+        assert!(found.len() == 1 && found[0].0 == Severity::Warning, "{found:?}");
+        assert!(found[0].1.contains("chmod 666 /dev/fuse"), "{found:?}");
+        assert!(told(&host, Some(Path::new("/x"))).is_empty());
+    }
+
+    #[tokio::test]
+    async fn an_old_singularity_is_told_and_its_helper_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let put = |name: &str, text: &str, mode: u32| {
+            let path = dir.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(&path, text).unwrap();
+            std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
+            path
+        };
+        let mut config = sample();
+        config.home = dir.path().join("h");
+        config.settings.scratch_dir = Some(dir.path().join("s"));
+        let binary = put("bin/singularity", "#!/bin/sh\necho singularity version 3.8.7\n", 0o755);
+        config.settings.binary = Some(binary);
+        let found = findings(&config).await;
+        let old = |finding: &Finding| {
+            finding.severity == Severity::Warning
+                && finding.what == "singularity 3.8.7 is no longer maintained"
+        };
+        assert!(found.iter().any(old), "{found:?}");
+        let program = Program::find(&config).await.unwrap();
+        let helper = put("libexec/singularity/bin/starter-suid", "", 0o755);
+        assert_eq!(suid(&program), None);
+        std::fs::set_permissions(&helper, PermissionsExt::from_mode(0o4755)).unwrap();
+        let real = std::fs::canonicalize(&helper).unwrap();
+        // It is another user's if this one is not root.
+        assert_eq!(suid(&program), rustix::process::getuid().is_root().then_some(real));
+    }
 }

@@ -76,6 +76,15 @@ fn file_name(image: &str) -> String {
     format!("{readable}-{mark}.sif")
 }
 
+/// The directory that an image is unpacked in. Others may share what that is in, and build the same image for themselves:
+/// other users, and other homes of this one.
+fn unpacking(target: &Path) -> String {
+    let name = target.file_name().unwrap_or_default().to_string_lossy();
+    let digest = Sha256::digest(format!("{}\n{}", rustix::process::getuid().as_raw(), target.display()));
+    let mark: String = digest[..4].iter().map(|b| format!("{b:02x}")).collect();
+    format!("{name}-{mark}.tmp")
+}
+
 /// The image as a file or directory of this machine. It is built if it is not there.
 pub(crate) async fn ensure(config: &Config, progress: &dyn Progress) -> Result<PathBuf> {
     let target = match source(config)? {
@@ -103,7 +112,7 @@ pub(crate) async fn ensure(config: &Config, progress: &dyn Progress) -> Result<P
     let tmp = ["APPTAINER_TMPDIR", "SINGULARITY_TMPDIR"].into_iter().find_map(|name| config.variable(name));
     let build = Build {
         part: dir.join(format!("{name}.part")),
-        tmp: tmp.map_or(dir, Path::new).join(format!("{name}.tmp")),
+        tmp: tmp.map_or(dir, Path::new).join(unpacking(&target)),
         lock: Some(lock),
         group: None,
     };
@@ -220,6 +229,14 @@ mod tests {
         assert_ne!(name("docker://a/b"), name("docker://a_b"));
         assert!(!name("docker://../../etc/passwd").contains("/.."), "{}", name("docker://../../etc/passwd"));
         assert!(name(&format!("oras://{}", "x".repeat(5000))).len() < 200);
+    }
+
+    #[test]
+    fn two_builds_of_one_image_for_two_homes_never_meet() {
+        let one = unpacking(Path::new("/home/a/images/x.sif"));
+        assert!(one.starts_with("x.sif-") && one.ends_with(".tmp"), "{one}");
+        assert_eq!(unpacking(Path::new("/home/a/images/x.sif")), one);
+        assert_ne!(unpacking(Path::new("/home/b/images/x.sif")), one);
     }
 
     #[test]

@@ -18,6 +18,7 @@
 //!   layer/                                   what else was written
 //!   disk.img                                 all of these three in one file of a fixed size, if asked for
 //!   tmp/                                     /tmp and /var/tmp, emptied with each start
+//! tasks/farshell-default-1a2b.once           the same for an instance whose files are not kept
 //! ```
 
 use crate::config::Config;
@@ -46,6 +47,8 @@ pub(crate) struct Layout {
     pub(crate) private: PathBuf,
     /// Holds the instance's files.
     pub(crate) files: PathBuf,
+    /// Holds the task's files that are kept, whether or not this instance keeps any.
+    pub(crate) kept: PathBuf,
 }
 
 impl Layout {
@@ -53,11 +56,21 @@ impl Layout {
         let owner = owner(config);
         let name = Self::name_of(&owner, task.as_str());
         let private = all(config).join(&name);
-        let files = scratch(config).join("tasks").join(&name);
+        let kept = scratch(config).join("tasks").join(&name);
+        // What is not kept is removed as a whole, and must not take along what was kept before.
+        let files = match config.settings.container.persistent {
+            true => kept.clone(),
+            false => once(&kept),
+        };
         for path in [&private, &files] {
             speakable(path)?;
         }
-        Ok(Self { name, owner, private, files })
+        Ok(Self { name, owner, private, files, kept })
+    }
+
+    /// All files of the task, kept or not.
+    pub(crate) fn all_files(&self) -> [PathBuf; 2] {
+        [self.kept.clone(), once(&self.kept)]
     }
 
     pub(crate) fn name_of(owner: &str, task: &str) -> String {
@@ -108,9 +121,34 @@ impl Layout {
         self.files.join("disk.img")
     }
 
+    /// The name that a new one has while it is made: another one each time, since whoever made the last one may still be
+    /// at it. What is left of those is removed.
+    pub(crate) fn new_disk(&self) -> Result<PathBuf> {
+        const NEW: &str = "disk-";
+        for entry in std::fs::read_dir(&self.files).into_iter().flatten().flatten() {
+            if entry.file_name().to_string_lossy().starts_with(NEW) {
+                remove(&entry.path())?;
+            }
+        }
+        Ok(self.files.join(format!("{NEW}{}.img", random()?)))
+    }
+
     pub(crate) fn tmp(&self) -> PathBuf {
         self.files.join("tmp")
     }
+}
+
+/// Where the files are that are not kept.
+fn once(kept: &Path) -> PathBuf {
+    kept.with_added_extension("once")
+}
+
+/// Part of a name that nobody else has, or can guess.
+pub(crate) fn random() -> Result<String> {
+    let mut random = [0; 16];
+    getrandom::fill(&mut random)
+        .map_err(|e| Error::new(Kind::System, WHAT, format!("no random number: {e}")))?;
+    Ok(random.iter().map(|b| format!("{b:02x}")).collect())
 }
 
 /// The directory of all instances of a home.
@@ -266,6 +304,20 @@ mod tests {
         assert_eq!(files(&config, "a"), first);
         config.home = "/other".into();
         assert_ne!(files(&config, "a"), first);
+    }
+
+    #[test]
+    fn what_is_kept_and_what_is_not_never_meet() {
+        let mut config = sample();
+        config.settings.scratch_dir = Some("/big".into());
+        let layout = |config: &Config| Layout::new(config, &TaskName::new("a.b").unwrap()).unwrap();
+        let kept = layout(&config);
+        config.settings.container.persistent = false;
+        let once = layout(&config);
+        assert_eq!(kept.files, kept.kept);
+        assert_eq!((once.kept.clone(), once.private.clone()), (kept.kept, kept.private));
+        assert_ne!(once.files, once.kept);
+        assert_eq!(once.all_files(), [once.kept.clone(), once.files.clone()]);
     }
 
     #[test]

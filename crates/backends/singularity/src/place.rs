@@ -15,6 +15,7 @@ use crate::state::State;
 use farshell_engine::backend::{BoxFuture, ByteStream, Identity, Limit, Place, Spec};
 use farshell_engine::{Error, Kind, Result};
 use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -176,8 +177,7 @@ impl SingularityPlace {
 /// Ends all processes of an instance.
 pub(crate) async fn finish(config: &Config, layout: &Layout, state: &mut State) -> Result<()> {
     slurm::end(config, layout, state).await?;
-    let here = farshell_engine::machine::Machine::this() == state.machine;
-    if here && !state.family.end().await {
+    if state.is_here() && !state.family.end().await {
         let message = "its processes do not end, although they were killed";
         return Err(Error::new(
             Kind::TimedOut,
@@ -190,18 +190,21 @@ pub(crate) async fn finish(config: &Config, layout: &Layout, state: &mut State) 
     Ok(())
 }
 
+/// One of its files where they are, which other settings may have elsewhere by now.
+fn own(state: &State, path: &Path) -> PathBuf {
+    state.files.join(path.file_name().unwrap_or_default())
+}
+
 /// Ends an instance and removes it, except for the files that are kept. The lock is held, and goes with it.
 pub(crate) async fn destroy(config: &Config, layout: &Layout, mut state: State, lock: Lock) -> Result<()> {
     state.check_here(&layout.private)?;
     finish(config, layout, &mut state).await?;
-    let files = &state.files;
-    let of = |path: std::path::PathBuf| files.join(path.file_name().unwrap_or_default());
     if state.persistent {
         // Other settings may mean another image, on which the layer would make no sense.
-        remove(&of(layout.layer()))?;
-        remove(&of(layout.tmp()))?;
+        remove(&own(&state, &layout.layer()))?;
+        remove(&own(&state, &layout.tmp()))?;
     } else {
-        remove(files)?;
+        remove(&state.files)?;
     }
     remove(&layout.private)?;
     lock.remove();
@@ -232,7 +235,7 @@ pub(crate) async fn suspend_noted(starter: &Starter, id: &str) -> Result<()> {
     }
     state.check_here(&layout.private)?;
     finish(config, layout, &mut state).await?;
-    remove(&layout.tmp())?;
+    remove(&own(&state, &layout.tmp()))?;
     remove(&layout.socket_dir())?;
     state.write(layout)
 }
@@ -286,6 +289,39 @@ pub(crate) fn no_ending() -> Ending {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::Singularity;
+    use crate::config::sample;
+    use farshell_engine::backend::TaskName;
+
+    #[tokio::test]
+    async fn an_instance_that_keeps_nothing_leaves_what_was_kept_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut config = sample();
+        config.home = dir.path().join("h");
+        config.settings.scratch_dir = Some(dir.path().join("s"));
+        let spec = Spec {
+            task: TaskName::new("t").unwrap(),
+            lease: Duration::from_secs(1),
+            settings: std::collections::BTreeMap::new(),
+        };
+        let kept = Layout::new(&config, &spec.task).unwrap().workspace().join("x");
+        std::fs::create_dir_all(kept.parent().unwrap()).unwrap();
+        std::fs::write(&kept, "kept").unwrap();
+        config.settings.container.persistent = false;
+        let layout = Layout::new(&config, &spec.task).unwrap();
+        let left = layout.workspace().join("left");
+        std::fs::create_dir_all(&left).unwrap();
+        std::fs::create_dir_all(&layout.private).unwrap();
+        let backend = Singularity::new(config);
+        let state = backend.new_state(&layout, &spec, "s".into()).unwrap();
+        assert!(!left.exists(), "it begins with nothing");
+        std::fs::create_dir_all(layout.workspace()).unwrap();
+        // As after a start that failed, or a job that was taken out of the queue.
+        let lock = SingularityPlace::lock(&layout).await.unwrap();
+        destroy(&backend.config, &layout, state, lock).await.unwrap();
+        assert!(!layout.files.exists() && !layout.private.exists());
+        assert_eq!(std::fs::read_to_string(&kept).unwrap(), "kept");
+    }
 
     #[test]
     fn how_instances_end() {

@@ -18,7 +18,7 @@ use crate::{image, layout};
 use farshell_engine::backend::{News, Progress};
 use farshell_engine::machine::Machine;
 use farshell_engine::{Error, Kind, Result};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -36,8 +36,29 @@ const FORMAT: Duration = Duration::from_secs(600);
 /// How much of what was said is read for an error.
 const LOG: usize = 64 << 10;
 
-/// Why a program can have no control groups, learned by asking once.
-static NO_CONTROL_GROUPS: LazyLock<Mutex<HashMap<PathBuf, String>>> = LazyLock::new(Mutex::default);
+/// What was learned about control groups by asking for them.
+static CONTROL_GROUPS: LazyLock<Mutex<ControlGroups>> = LazyLock::new(Mutex::default);
+
+/// Apptainer and the image write into the same log, so that a refusal may be the image's words. It counts for the one
+/// instance alone, and for none once a program is known to have control groups.
+#[derive(Debug, Default)]
+struct ControlGroups {
+    /// Programs that have them.
+    work: HashSet<PathBuf>,
+    /// Why an instance has none, by its private directory.
+    refused: HashMap<PathBuf, String>,
+}
+
+impl ControlGroups {
+    /// False if that can't be the reason.
+    fn refuse(&mut self, program: &Path, private: &Path, why: String) -> bool {
+        let believed = !self.work.contains(program);
+        if believed {
+            self.refused.insert(private.to_owned(), why);
+        }
+        believed
+    }
+}
 
 /// How the last instance of a place ended, where that is to be seen from here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -74,7 +95,7 @@ impl Starter {
         layout::speakable(&outpost)?;
         progress
             .say(&News { message: format!("starting an instance of {}", config.settings.image), part: None });
-        let mut keeper = self.keeper(&program);
+        let mut keeper = self.keeper();
         loop {
             let plan = Plan {
                 config,
@@ -91,26 +112,34 @@ impl Starter {
             if let Some(args) = plan.disk()? {
                 self.format(&program, &args).await?;
             }
+            let known = || CONTROL_GROUPS.lock().unwrap_or_else(PoisonError::into_inner);
             let Err(log) = self.run(&program, &args, state, ending).await? else {
-                state.limits = Limits::held(config, &keeper, state.family.inner());
+                if keeper == Keeper::ControlGroups {
+                    known().work.insert(program.path.clone());
+                }
+                state.limits = Limits::held(config, &self.layout, &keeper, state.family.inner());
                 return state.write(&self.layout);
             };
-            if keeper == Keeper::ControlGroups && is_about_control_groups(&log) {
-                let known = NO_CONTROL_GROUPS.lock();
-                known.unwrap_or_else(PoisonError::into_inner).insert(program.path.clone(), why(&log));
-                keeper = self.keeper(&program);
+            if keeper == Keeper::ControlGroups
+                && is_about_control_groups(&log)
+                && !state.limits.are_in_control_groups()
+                && known().refuse(&program.path, &self.layout.private, why(&log))
+            {
+                keeper = self.keeper();
                 continue;
             }
             return Err(explain(WHAT, &log, "it ended at once, and did not say why"));
         }
     }
 
-    fn keeper(&self, program: &Program) -> Keeper {
+    fn keeper(&self) -> Keeper {
         if limits::arguments(&self.config).is_empty() {
-            return Keeper::Processes("no limit is set".into());
+            let cores = self.config.settings.container.cpu.is_some();
+            return Keeper::Processes(if cores { limits::NO_CPU } else { "no limit is set" }.into());
         }
-        let known = NO_CONTROL_GROUPS.lock().unwrap_or_else(PoisonError::into_inner);
-        match known.get(&program.path).map(String::as_str).or(limits::no_control_groups()) {
+        let known = CONTROL_GROUPS.lock().unwrap_or_else(PoisonError::into_inner);
+        let refused = known.refused.get(&self.layout.private).map(String::as_str);
+        match refused.or(limits::no_control_groups()) {
             Some(why) => Keeper::Processes(why.to_owned()),
             None => Keeper::ControlGroups,
         }
@@ -119,16 +148,18 @@ impl Starter {
     /// Makes the file that all files are in.
     pub(crate) async fn format(&self, program: &Program, args: &[String]) -> Result<()> {
         let what = "making the instance's disk";
+        // Only one that is whole gets its name: whoever makes it may be killed at any moment.
+        let new = self.layout.new_disk()?;
         let mut command = program.command(&self.config);
-        command.args(args).current_dir("/");
+        command.args(args).arg(&new).current_dir("/");
         let output = match tokio::time::timeout(FORMAT, command.output()).await {
             Ok(output) => output.map_err(|e| Error::io(what, e))?,
             Err(_) => return Err(Error::new(Kind::TimedOut, what, "it takes too long")),
         };
         if output.status.success() {
-            return Ok(());
+            return std::fs::rename(&new, self.layout.disk()).map_err(|e| Error::io(what, e));
         }
-        remove(&self.layout.disk())?;
+        remove(&new)?;
         Err(explain(what, &String::from_utf8_lossy(&output.stderr), "apptainer could not make it"))
     }
 
@@ -214,4 +245,65 @@ impl Starter {
 pub(crate) fn tail(log: &Path) -> String {
     let text = std::fs::read(log).unwrap_or_default();
     String::from_utf8_lossy(&text[text.len().saturating_sub(LOG)..]).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::sample;
+    use farshell_engine::backend::TaskName;
+
+    #[test]
+    fn what_an_image_says_costs_no_other_instance_its_control_groups() {
+        let (program, other) = (Path::new("/usr/bin/apptainer"), Path::new("/opt/apptainer"));
+        let mut known = ControlGroups::default();
+        assert!(known.refuse(program, Path::new("/a"), "FATAL: cgroup".into()));
+        assert_eq!(known.refused.keys().collect::<Vec<_>>(), [Path::new("/a")]);
+        known.work.insert(program.into());
+        assert!(!known.refuse(program, Path::new("/b"), "FATAL: cgroup".into()));
+        assert!(known.refuse(other, Path::new("/c"), "FATAL: cgroup".into()));
+        assert_eq!(known.refused.len(), 2);
+    }
+
+    #[tokio::test]
+    async fn a_disk_that_is_not_whole_is_never_used() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut config = sample();
+        config.home = dir.path().join("h");
+        config.settings.scratch_dir = Some(dir.path().join("s"));
+        let layout = Layout::new(&config, &TaskName::new("t").unwrap()).unwrap();
+        std::fs::create_dir_all(&layout.files).unwrap();
+        let path = dir.path().join("apptainer");
+        let does = |text: &str| {
+            std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+            std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        };
+        let (product, version) = ("apptainer".into(), "1.4.5".into());
+        let program = Program { path: path.clone(), product, version };
+        let (lease, make) = (Duration::from_secs(1), ["make".to_owned()]);
+        let starter = Starter { config: Arc::new(config), layout: layout.clone(), lease };
+        let left = || {
+            let names = std::fs::read_dir(&layout.files).unwrap().flatten().map(|entry| entry.file_name());
+            names.map(|name| name.into_string().unwrap()).collect::<Vec<_>>()
+        };
+        does("echo half > \"$2\"; echo 'FATAL: no' >&2; exit 1");
+        assert!(starter.format(&program, &make).await.unwrap_err().message.contains("no"));
+        assert!(left().is_empty(), "{:?}", left());
+        // Whoever asks for it goes away in the middle.
+        does("echo half > \"$2\"; exec sleep 600");
+        let begun = async {
+            while left().is_empty() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::select! {
+            made = starter.format(&program, &make) => panic!("{made:?}"),
+            () = begun => {}
+        }
+        assert!(left().len() == 1 && !layout.disk().exists(), "{:?}", left());
+        does("echo whole > \"$2\"");
+        starter.format(&program, &make).await.unwrap();
+        assert_eq!(left(), ["disk.img"]);
+        assert_eq!(std::fs::read_to_string(layout.disk()).unwrap(), "whole\n");
+    }
 }

@@ -45,6 +45,9 @@ pub(crate) struct JobNote {
     pub(crate) mark: String,
     /// The directory of its node in which its outpost listens.
     pub(crate) door: String,
+    /// Its outpost was heard of.
+    #[serde(default)]
+    pub(crate) answered: bool,
 }
 
 impl State {
@@ -84,14 +87,23 @@ impl State {
 
     /// It was started on another machine, which alone can tell what became of it.
     pub(crate) fn elsewhere(&self) -> Option<&str> {
-        // Jobs can be asked about from everywhere.
-        (self.job.is_none() && self.machine.host != Machine::this().host)
+        // Jobs can be asked about from everywhere, and one that was put away runs nowhere: then it is a question of whether
+        // its files are to be seen from here.
+        let bound = self.job.is_none() && (self.family.parent.is_some() || !self.files.exists());
+        (bound && self.machine.host != Machine::this().host && !self.is_here())
             .then_some(self.machine.host.as_str())
+    }
+
+    /// What is noted about processes is about those of this machine, since it was started. Its name may have changed; but
+    /// machines that are containers of one kernel have different names and do not see each other's.
+    pub(crate) fn is_here(&self) -> bool {
+        let this = Machine::this();
+        self.machine.boot == this.boot && (self.machine.host == this.host || self.family.alive())
     }
 
     /// It runs here and now.
     pub(crate) fn alive(&self) -> bool {
-        self.machine == Machine::this() && self.family.alive()
+        self.is_here() && self.family.alive()
     }
 
     /// Refuses to touch what another machine may be using.
@@ -119,6 +131,7 @@ mod tests {
             owner: "o".into(),
             private: dir.path().into(),
             files: dir.path().join("files"),
+            kept: dir.path().join("files"),
         };
         assert_eq!(State::read(dir.path()).unwrap(), None);
         let mut state = State {
@@ -140,9 +153,22 @@ mod tests {
         // After a restart of the machine the numbers mean nothing.
         state.machine.boot = "earlier".into();
         assert!(!state.alive() && state.check_here(dir.path()).is_ok());
+        let refused =
+            |state: &State| state.check_here(dir.path()).is_err_and(|e| e.message.contains("login2"));
         state.machine.host = "login2".into();
-        assert!(!state.alive());
-        assert!(state.check_here(dir.path()).unwrap_err().message.contains("login2"));
+        assert!(!state.alive() && refused(&state));
+        // The machine was given another name.
+        state.machine.boot = Machine::this().boot;
+        assert!(state.alive() && !refused(&state));
+        // In a container beside this one, perhaps.
+        state.family.parent = state.family.parent.map(|p| crate::processes::Process { started: 1, ..p });
+        assert!(!state.alive() && refused(&state));
+        // What was put away runs nowhere, but its files may be on that machine's own disk.
+        state.machine.boot = "another".into();
+        state.family = Family::default();
+        assert!(refused(&state));
+        std::fs::create_dir(&state.files).unwrap();
+        assert!(!refused(&state) && !state.alive());
         std::fs::write(dir.path().join(NAME), "{").unwrap();
         assert!(State::read(dir.path()).is_err());
     }

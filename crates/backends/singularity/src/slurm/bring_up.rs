@@ -4,6 +4,7 @@ use super::control::{Control, PROGRAMS};
 use super::job::{Job, Phase, from_log};
 use super::options::Options;
 use super::place::JobPlace;
+use super::script::START;
 use super::stream;
 use super::submit::{forget, marked, submit};
 use super::waiting::{Outcome, Waiting, unwanted};
@@ -25,8 +26,6 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 const WHAT: &str = "preparing the environment";
-/// How long an instance may take on its node until its outpost answers: without FUSE the image is unpacked first.
-const START: Duration = Duration::from_secs(600);
 /// How long a job may take to end: Slurm gives it half a minute, and then cleans up.
 const END: Duration = Duration::from_secs(120);
 /// How long the way a job ended is waited for.
@@ -93,7 +92,7 @@ pub(crate) async fn bring_up(
         match waiting.until_it_runs(job, progress).await {
             Ok(Outcome::Runs(running)) => {
                 waiting.over();
-                let (stream, state) = first(&starter, options, &state, &running).await?;
+                let (stream, state) = first(&starter, options, &state, &running, START).await?;
                 return Ok(JobPlace::new(starter, &state, Some(running), Some(stream)));
             }
             Ok(Outcome::Unwanted) => {
@@ -103,7 +102,7 @@ pub(crate) async fn bring_up(
             Ok(Outcome::Over(over)) => {
                 waiting.over();
                 let epitaph = epitaph(control, &layout, job, over).await;
-                over_now(config, &layout, &state).await?;
+                over_now(config, &layout, &state, |_| true).await?;
                 let message = format!("it did not get to run: {epitaph}");
                 return Err(Error::new(Kind::Unavailable, "waiting for Slurm", message)
                     .with_hint("the next call hands in another job"));
@@ -123,17 +122,21 @@ async fn first(
     options: &Options,
     state: &State,
     job: &Job,
+    patience: Duration,
 ) -> Result<(ByteStream, State)> {
     let (config, layout) = (&*starter.config, &starter.layout);
     let control = Control::new(config);
     let gone = || Error::new(Kind::Unavailable, WHAT, "the environment was removed while it was made");
     let Some(note) = &state.job else { return Err(gone()) };
-    let error = match open(config, layout, job.id, note, START).await {
+    let mut error = match open(config, layout, job.id, note, patience).await {
         Ok(stream) => {
             let _lock = SingularityPlace::lock(layout).await?;
             let same = |state: &State| state.job.as_ref().is_some_and(|noted| noted.mark == note.mark);
             let mut state = State::read(&layout.private)?.filter(same).ok_or_else(gone)?;
-            state.limits = Limits::of_job(config, options, constrained(control).await);
+            state.limits = Limits::of_job(config, layout, options, constrained(control).await);
+            if let Some(note) = &mut state.job {
+                note.answered = true;
+            }
             state.write(layout)?;
             return Ok((stream, state));
         }
@@ -141,11 +144,15 @@ async fn first(
     };
     let now = control.job(job.id, &layout.name).await?;
     if now.as_ref().is_some_and(|job| !job.is_over()) {
+        // One that nobody ever heard of would be paid for, and of no use. Of others, something may still run.
+        if error.kind == Kind::TimedOut && over_now(config, layout, state, |note| !note.answered).await? {
+            error.message += "; it was cancelled";
+        }
         return Err(error);
     }
     let log = tail(&layout.log());
     let epitaph = epitaph(control, layout, job.id, now).await;
-    over_now(config, layout, state).await?;
+    over_now(config, layout, state, |_| true).await?;
     if log.lines().any(|line| line == "running") {
         let message = format!("{epitaph}: the instance of an earlier job still runs and holds its files");
         return Err(Error::new(Kind::Busy, WHAT, message).with_hint(
@@ -179,17 +186,30 @@ pub(crate) fn gone(layout: &Layout, lock: Lock) -> Result<()> {
     Ok(())
 }
 
-/// The job is over: that is noted, and an instance that never ran is removed.
-async fn over_now(config: &Config, layout: &Layout, seen: &State) -> Result<()> {
+/// The job is over, or has to be: that is noted, and an instance that never ran is removed. False if there is another job,
+/// or it is not such a one.
+async fn over_now(
+    config: &Config,
+    layout: &Layout,
+    seen: &State,
+    such: impl Fn(&JobNote) -> bool,
+) -> Result<bool> {
     let lock = SingularityPlace::lock(layout).await?;
     let mark = |state: &State| state.job.as_ref().map(|note| note.mark.clone());
     let same = |state: &State| state.id == seen.id && mark(state) == mark(seen);
-    let Some(mut state) = State::read(&layout.private)?.filter(same) else { return gone(layout, lock) };
+    let Some(mut state) = State::read(&layout.private)?.filter(same) else {
+        gone(layout, lock)?;
+        return Ok(false);
+    };
+    if !state.job.as_ref().is_none_or(such) {
+        return Ok(false);
+    }
     finish(config, layout, &mut state).await?;
     match state.limits == Limits::default() {
-        true => destroy(config, layout, state, lock).await,
-        false => state.write(layout),
+        true => destroy(config, layout, state, lock).await?,
+        false => state.write(layout)?,
     }
+    Ok(true)
 }
 
 /// Cores and memory are kept by Slurm.
@@ -320,5 +340,93 @@ pub(crate) async fn epitaph(control: Control<'_>, layout: &Layout, id: u32, seen
     match job.filter(|job| matches!(job.phase, Phase::Ended(_))) {
         Some(job) => job.epitaph(control.canceller(&job).await),
         None => from_log(id, &tail(&layout.log())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::sample;
+    use farshell_config::settings::Slurm;
+    use farshell_engine::backend::TaskName;
+    use std::path::Path;
+
+    /// A cluster whose only job, 12, runs until it is cancelled, and whose node does not answer.
+    fn cluster(dir: &Path, name: &str) {
+        let gone = dir.join("gone");
+        let gone = gone.display();
+        for (program, text) in [
+            ("srun", "cat >/dev/null".to_owned()),
+            ("scancel", format!("touch '{gone}'")),
+            (
+                "squeue",
+                format!(
+                    "state=RUNNING; [ ! -e '{gone}' ] || state=CANCELLED\n\
+                     echo \"12|$state|n1|1:00:00|x|p|{name}|mark=m|None\""
+                ),
+            ),
+        ] {
+            let path = dir.join(program);
+            std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+            std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        }
+    }
+
+    /// Waits for a job that does not answer. What is said, whether it was cancelled, and whether anything is noted.
+    async fn unanswered(change: impl Fn(&mut State)) -> (Error, bool, bool) {
+        let dir = tempfile::tempdir().unwrap();
+        let mut config = sample();
+        config.home = dir.path().join("h");
+        config.settings.scratch_dir = Some(dir.path().join("s"));
+        config.settings.slurm = Some(Slurm::default());
+        config.environment.insert("PATH".into(), format!("{}:/usr/bin:/bin", dir.path().display()));
+        let options = Options::of(&config).unwrap().unwrap();
+        let (task, lease) = (TaskName::new("t").unwrap(), Duration::from_secs(60));
+        let spec = Spec { task, lease, settings: std::collections::BTreeMap::new() };
+        let backend = Singularity::new(config);
+        let starter = backend.starter(&spec).unwrap();
+        let layout = &starter.layout;
+        cluster(dir.path(), &layout.name);
+        std::fs::create_dir_all(&layout.private).unwrap();
+        let mut state = backend.new_state(layout, &spec, "s".into()).unwrap();
+        let door = "/nowhere".into();
+        state.job = Some(JobNote { id: Some(12), mark: "m".into(), door, answered: false });
+        state.write(layout).unwrap();
+        // What others may have noted meanwhile.
+        let mut noted = state.clone();
+        change(&mut noted);
+        noted.write(layout).unwrap();
+        let job = Control::new(&backend.config).job(12, &layout.name).await.unwrap().unwrap();
+        let patience = Duration::from_millis(200);
+        let error = first(&starter, &options, &state, &job, patience).await.unwrap_err();
+        (error, dir.path().join("gone").exists(), State::read(&layout.private).unwrap().is_some())
+    }
+
+    #[tokio::test]
+    async fn a_job_that_was_never_heard_of_is_given_back() {
+        let (error, cancelled, noted) = unanswered(|_| ()).await;
+        assert!(error.kind == Kind::TimedOut && error.message.ends_with("it was cancelled"), "{error}");
+        assert_eq!((cancelled, noted), (true, false));
+        // Its files are kept if it ran in an earlier job.
+        let ran = |state: &mut State| {
+            let mut config = sample();
+            config.settings.slurm = Some(Slurm::default());
+            let options = Options::of(&config).unwrap().unwrap();
+            let layout = Layout::new(&config, &TaskName::new("t").unwrap()).unwrap();
+            state.limits = Limits::of_job(&config, &layout, &options, (false, false));
+        };
+        let (_, cancelled, noted) = unanswered(ran).await;
+        assert_eq!((cancelled, noted), (true, true));
+    }
+
+    #[tokio::test]
+    async fn a_job_in_which_something_may_run_is_left_alone() {
+        let answered = |state: &mut State| state.job.as_mut().unwrap().answered = true;
+        let another = |state: &mut State| state.job.as_mut().unwrap().mark = "other".into();
+        for change in [&answered as &dyn Fn(&mut State), &another] {
+            let (error, cancelled, noted) = unanswered(change).await;
+            assert!(error.kind == Kind::TimedOut && !error.message.contains("cancelled"), "{error}");
+            assert_eq!((cancelled, noted), (false, true));
+        }
     }
 }

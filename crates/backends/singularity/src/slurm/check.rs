@@ -28,7 +28,20 @@ pub(crate) async fn findings(config: &Config, options: &Options) -> Vec<Finding>
         Err(error) => findings.push(problem(&error)),
     }
     findings.push(attempt(control, options).await);
+    findings.extend(time(config));
     findings
+}
+
+/// What runs in a job is never ended by a lease, so that its time is the only end that is sure.
+fn time(config: &Config) -> Option<Finding> {
+    let unset = config.settings.slurm.as_ref().is_some_and(|slurm| slurm.time.is_none());
+    unset.then(|| {
+        Finding::warning(
+            "singularity_slurm.time is not set: a job in which something still runs goes on until the partition's own \
+             limit, also if Farshell is gone",
+            "set singularity_slurm.time to the longest that a task should take, such as 4:00:00",
+        )
+    })
 }
 
 /// Asks Slurm whether it would take such a job, and hands in none.
@@ -54,6 +67,17 @@ fn version(said: &str) -> Option<(u32, u32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn jobs_without_a_time_are_warned_of() {
+        use crate::config::sample;
+        use farshell_config::settings::Slurm;
+        let mut config = sample();
+        config.settings.slurm = Some(Slurm::default());
+        assert!(time(&config).unwrap().what.contains("singularity_slurm.time"));
+        config.settings.slurm = Some(Slurm { time: Some("4:00:00".into()), ..Slurm::default() });
+        assert!(time(&config).is_none());
+    }
 
     #[test]
     fn versions_are_compared_by_number() {

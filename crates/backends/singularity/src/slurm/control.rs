@@ -227,6 +227,31 @@ fn unanswered(said: &Said) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::sample;
+
+    #[tokio::test]
+    async fn who_cancelled_a_job_is_known_where_accounts_are_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut config = sample();
+        config.environment.insert("PATH".into(), dir.path().display().to_string());
+        let ended = |state: &str| Job::parse(&format!("12|{state}|n1|0:00|x|p|n|c|None")).unwrap();
+        let cancelled = ended("CANCELLED");
+        assert_eq!(Control::new(&config).canceller(&cancelled).await, None, "there is no sacct");
+        let path = dir.path().join("sacct");
+        for (said, expected) in [
+            ("echo 'CANCELLED by 4242'", Some(4242)),
+            ("echo CANCELLED", None),
+            ("echo 'Slurm accounting storage is disabled' >&2; exit 1", None),
+            ("echo 'CANCELLED by root'", None),
+        ] {
+            // It asks about this job alone.
+            let text = format!("#!/bin/sh\n[ \"$5\" = 12 ] || exit 1\n{said}\n");
+            std::fs::write(&path, text).unwrap();
+            std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+            assert_eq!(Control::new(&config).canceller(&cancelled).await, expected, "{said}");
+            assert_eq!(Control::new(&config).canceller(&ended("TIMEOUT")).await, None);
+        }
+    }
 
     #[test]
     fn what_may_have_got_through_is_no_refusal() {

@@ -89,6 +89,8 @@ pub(crate) struct Options {
     /// For people: `2 cores`, `4G`.
     pub(crate) cpus: Option<String>,
     pub(crate) memory: Option<String>,
+    /// The same as a number, where that is certain.
+    pub(crate) memory_kb: Option<u64>,
 }
 
 impl Options {
@@ -127,8 +129,23 @@ impl Options {
         add("account", "account", slurm.account.as_deref(), "_.@-")?;
         check(&slurm.extra)?;
         arguments.extend(slurm.extra.iter().cloned());
-        Ok(Some(Self { arguments, cpus: cores.map(|cores| format!("{cores} cores")), memory }))
+        let memory_kb = memory.as_deref().and_then(kilobytes);
+        Ok(Some(Self { arguments, cpus: cores.map(|cores| format!("{cores} cores")), memory, memory_kb }))
     }
+}
+
+/// `32G`, `500`: megabytes unless it says otherwise. Nothing if it is all of a node's memory, or not understood.
+fn kilobytes(text: &str) -> Option<u64> {
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let power = match unit.to_ascii_uppercase().as_str() {
+        "K" => 0,
+        "" | "M" => 1,
+        "G" => 2,
+        "T" => 3,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(1024_u64.pow(power)).filter(|kilobytes| *kilobytes > 0)
 }
 
 fn check(args: &[String]) -> Result<()> {
@@ -219,6 +236,25 @@ mod tests {
         assert_eq!(args(&config), ["--cpus-per-task=2", "--mem=512M"]);
         config.settings.slurm.as_mut().unwrap().extra = vec!["--mem-per-cpu=1G".into()];
         assert_eq!(args(&config), ["--cpus-per-task=2", "--mem-per-cpu=1G"]);
+    }
+
+    #[test]
+    fn memory_is_understood_as_slurm_does_or_not_at_all() {
+        for (text, expected) in [
+            ("500", Some(500 << 10)),
+            ("500K", Some(500)),
+            ("500m", Some(500 << 10)),
+            ("32G", Some(32 << 20)),
+            ("2T", Some(2 << 30)),
+            ("0", None),
+            ("1.5G", None),
+            ("4GB", None),
+            ("G", None),
+            ("99999999999999999999", None),
+            ("99999999999999999T", None),
+        ] {
+            assert_eq!(kilobytes(text), expected, "{text}");
+        }
     }
 
     #[test]

@@ -10,6 +10,10 @@ use std::time::Duration;
 /// How often whoever listens to a stream says that it still does, and how many times in a row it may miss that.
 pub(crate) const BEAT: Duration = Duration::from_secs(15);
 const MISSED: u32 = 5;
+/// How long an instance may take on its node until its outpost answers: without FUSE the image is unpacked first.
+pub(crate) const START: Duration = Duration::from_secs(600);
+/// The directory behind a door that the instance gets. What it puts there is not to be trusted.
+pub(crate) const SHARED: &str = "s";
 
 /// What a script is made of.
 #[derive(Clone, Debug)]
@@ -18,8 +22,10 @@ pub(crate) struct Script<'a> {
     /// Holds the mark of the job that is wanted.
     pub(crate) note: &'a Path,
     pub(crate) mark: &'a str,
-    /// The directory of the node that the socket is in.
+    /// The directory of the node that the socket's directory is in.
     pub(crate) door: &'a str,
+    /// How long it may take until the outpost listens.
+    pub(crate) start: Duration,
     pub(crate) files: &'a Path,
     /// One of these has to be there.
     pub(crate) devices: &'a [&'a str],
@@ -44,19 +50,36 @@ if [ -n "$devices" ]; then
     for device in $devices; do [ ! -e "$device" ] || here=yes; done
     [ -n "$here" ] || fatal "node $node has no GPU that can be used ($devices): ask for one with singularity_slurm.gpus"
 fi
-mkdir -m 700 "$door" || fatal "node $node: $door can't be made"
+mkdir -m 700 "$door" && mkdir -m 700 "$shared" || fatal "node $node: $door can't be made"
 # Slurm ends all processes of a job at once; this one stays until the others are gone.
 trap : TERM INT HUP
 "#;
 
 const TAIL: &str = r#" </dev/null &
 child=$!
+# Without an outpost there is no lease, and nobody who could use the job.
+(
+    n=0
+    while [ ! -S "$shared/$socket" ] && kill -0 "$child"; do
+        if [ "$n" -ge "$start" ]; then
+            echo "FATAL: the outpost does not listen after $start s" >&3
+            kill "$child"
+            sleep 10 3>&-
+            kill -9 "$child"
+            exit
+        fi
+        n=$((n + 1))
+        sleep 1 3>&-
+    done
+) </dev/null 3>&2 >/dev/null 2>&1 &
+watch=$!
 wait "$child"
 status=$?
 while kill -0 "$child" 2>/dev/null; do
     wait "$child"
     status=$?
 done
+kill "$watch" 2>/dev/null
 rm -rf "$door"
 exit "$status"
 "#;
@@ -69,6 +92,9 @@ impl Script<'_> {
         set("note", &self.note.to_string_lossy());
         set("mark", self.mark);
         set("door", self.door);
+        set("shared", &format!("{}/{SHARED}", self.door));
+        set("socket", SOCKET);
+        set("start", &self.start.as_secs().to_string());
         set("files", &self.files.to_string_lossy());
         set("devices", &self.devices.join(" "));
         set("program", &self.program.to_string_lossy());
@@ -86,35 +112,40 @@ impl Script<'_> {
 }
 
 /// What runs beside the instance when somebody connects: waits for the socket, and is the bridge to it. The instance may
-/// have put anything in its place, and a link could lead to another socket of this user.
+/// put anything in its place at any moment, and a link could lead to another socket of this user. So the socket gets a second
+/// name, where the instance does not get: what that is stays what it is.
 ///
 /// Slurm does not tell it that `srun` was killed, or that its machine is gone, and the outpost would wait for ever for
-/// somebody who is connected. So whoever listens writes something new into a file now and then, and removes it at the end.
-pub(crate) fn bridge() -> String {
-    let (beat, most) = (BEAT.as_secs(), MISSED);
+/// somebody who is connected. So whoever listens writes something new into a file now and then, and removes it at the end. A
+/// file that is there and can't be read is that of somebody who missed it.
+pub(crate) fn bridge(beat: Duration) -> String {
+    let (beat, most) = (beat.as_secs_f64(), MISSED);
     format!(
         r#"n=0
-until [ -S "$1/{SOCKET}" ]; do
+until [ -S "$1/{SHARED}/{SOCKET}" ]; do
     n=$((n + 1))
     [ "$n" -lt 6000 ] || {{ echo "the outpost does not listen" >&2; exit 1; }}
     sleep 0.1
 done
-if [ -h "$1" ] || [ -h "$1/{SOCKET}" ]; then
+own=$1/$$
+ln -f "$1/{SHARED}/{SOCKET}" "$own" || exit 1
+if [ -h "$1" ] || [ -h "$own" ] || [ ! -S "$own" ]; then
+    rm -f "$own"
     echo "something in the instance has put a link in the place of the outpost's socket" >&2
     exit 1
 fi
 exec 3<&0
-"$2" join --dir "$1" --socket "$1/{SOCKET}" <&3 3<&- &
+"$2" join --dir "$1" --socket "$own" <&3 3<&- &
 bridge=$!
 exec 3<&-
 (
     last= n=0
     while kill -0 "$bridge"; do
         sleep {beat}
-        {{ read -r now <"$3"; }} || break
-        if [ "$now" = "$last" ]; then n=$((n + 1)); else n=0; fi
+        now=
+        {{ read -r now <"$3"; }} || [ -e "$3" ] || [ ! -d "${{3%/*}}" ] || break
+        if [ -z "$now" ] || [ "$now" = "$last" ]; then n=$((n + 1)); else n=0 last=$now; fi
         [ "$n" -lt {most} ] || break
-        last=$now
     done
     kill "$bridge"
 ) </dev/null >/dev/null 2>&1 &
@@ -122,6 +153,7 @@ watch=$!
 wait "$bridge"
 status=$?
 kill "$watch" 2>/dev/null
+rm -f "$own"
 exit "$status"
 "#
     )
@@ -135,24 +167,40 @@ fn quote(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::process::Command;
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixListener;
+    use std::path::PathBuf;
+    use std::process::{Command, Stdio};
+    use std::time::Instant;
+
+    /// A program that does this.
+    fn program(dir: &Path, text: &str) -> PathBuf {
+        let path = dir.join("program");
+        std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        path
+    }
 
     /// Runs a script whose program writes its arguments and variables down.
     fn run(change: impl FnOnce(&mut Script<'_>)) -> (i32, String, String) {
         let dir = tempfile::tempdir().unwrap();
-        let program = dir.path().join("apptainer");
-        std::fs::write(&program, "#!/bin/sh\nprintf '<%s>' \"$@\" \"$X\"\nexit 7\n").unwrap();
-        std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-        let note = dir.path().join("job");
+        run_in(dir.path(), "printf '<%s>' \"$@\" \"$X\"\nexit 7", change)
+    }
+
+    /// Runs a script whose program does this. Its door is a directory beside it.
+    fn run_in(dir: &Path, text: &str, change: impl FnOnce(&mut Script<'_>)) -> (i32, String, String) {
+        let program = program(dir, text);
+        let note = dir.join("job");
         std::fs::write(&note, "m1\n").unwrap();
-        let door = dir.path().join("door").display().to_string();
+        let door = dir.join("door").display().to_string();
         let arguments = ["a b", "it's", "$(id)", "x\n#SBATCH --wrap=id", ""].map(String::from);
         let mut script = Script {
-            home: dir.path(),
+            home: dir,
             note: &note,
             mark: "m1",
             door: &door,
-            files: dir.path(),
+            start: START,
+            files: dir,
             devices: &[],
             program: &program,
             variables: vec![("X", "`id` '\n\"")],
@@ -172,12 +220,100 @@ mod tests {
     }
 
     #[test]
+    fn a_job_without_an_outpost_ends() {
+        let dir = tempfile::tempdir().unwrap();
+        let (code, _, said) =
+            run_in(dir.path(), "exec sleep 600", |script| script.start = Duration::from_secs(1));
+        assert!(
+            code == 143 && said.starts_with("FATAL: the outpost does not listen after 1 s\n"),
+            "{code} {said}"
+        );
+    }
+
+    #[test]
+    fn a_job_with_an_outpost_goes_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let _outpost = UnixListener::bind(dir.path().join("sock")).unwrap();
+        let text = "cd \"${0%/*}\" && ln sock door/s/sock && sleep 5; exit 7";
+        let (code, _, said) = run_in(dir.path(), text, |script| script.start = Duration::from_secs(4));
+        assert_eq!((code, said.as_str()), (7, ""));
+    }
+
+    /// A door, and a bridge through it to a program.
+    fn bridge_to(dir: &Path, text: &str, beat: &Path) -> Command {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", &bridge(Duration::from_millis(10)), "sh"]);
+        command.arg(dir).arg(program(dir, text)).arg(beat);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    #[test]
+    fn a_bridge_leads_to_what_the_instance_can_not_change_any_more() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("s/sock");
+        std::fs::create_dir(dir.path().join("s")).unwrap();
+        let other = UnixListener::bind(dir.path().join("other")).unwrap();
+        std::os::unix::fs::symlink(dir.path().join("other"), &socket).unwrap();
+        let beat = dir.path().join("beat");
+        std::fs::write(&beat, "1\n").unwrap();
+        let text = "rm \"$3/s/sock\"; test -S \"$5\" && echo \"${5#\"$3/\"}\"";
+        let output = bridge_to(dir.path(), text, &beat).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(1) && said.contains("has put a link"), "{said}");
+        assert!(output.stdout.is_empty());
+        std::fs::remove_file(&socket).unwrap();
+        let _outpost = UnixListener::bind(&socket).unwrap();
+        let output = bridge_to(dir.path(), text, &beat).output().unwrap();
+        let name = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success() && name.trim().parse::<u32>().is_ok(), "{name:?}");
+        assert!(!dir.path().join(name.trim()).exists());
+        drop(other);
+    }
+
+    #[test]
+    fn a_bridge_ends_when_nobody_listens_and_not_before() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("s")).unwrap();
+        let _outpost = UnixListener::bind(dir.path().join("s/sock")).unwrap();
+        // Each time it is opened, one reading.
+        let beat = dir.path().join("beat");
+        assert!(Command::new("mkfifo").arg(&beat).status().unwrap().success());
+        let mut bridge = bridge_to(dir.path(), "exec cat", &beat).spawn().unwrap();
+        let (mut to, mut from) = (bridge.stdin.take().unwrap(), bridge.stdout.take().unwrap());
+        let deadline = Instant::now() + Duration::from_secs(60);
+        // False if nobody reads it any more.
+        let mut say = |text: &str| {
+            use std::os::unix::fs::OpenOptionsExt;
+            let flags = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap();
+            loop {
+                assert!(Instant::now() < deadline);
+                match std::fs::OpenOptions::new().write(true).custom_flags(flags).open(&beat) {
+                    Ok(mut file) => return file.write_all(text.as_bytes()).is_ok(),
+                    Err(_) if bridge.try_wait().unwrap().is_some() => return false,
+                    Err(_) => std::thread::sleep(Duration::from_millis(1)),
+                }
+            }
+        };
+        for text in ["1\n", "", "2\n", "", "", "3\n", "", "", "", "4\n"] {
+            assert!(say(text), "{text:?}");
+        }
+        to.write_all(b"x").unwrap();
+        let mut echo = [0];
+        from.read_exact(&mut echo).unwrap();
+        assert_eq!(&echo, b"x");
+        while say("") {}
+        assert_eq!(from.read(&mut echo).unwrap(), 0);
+    }
+
+    #[test]
     fn nothing_that_sbatch_reads_comes_from_settings() {
         let text = Script {
             home: Path::new("/h\n#SBATCH --wrap=id"),
             note: Path::new("/n"),
             mark: "m",
             door: "/d",
+            start: START,
             files: Path::new("/f"),
             devices: &[],
             program: Path::new("/p"),

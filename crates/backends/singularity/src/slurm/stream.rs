@@ -2,13 +2,14 @@
 
 use super::control::Control;
 use super::script::{BEAT, bridge};
-use super::submit::random;
 use crate::error::plain;
+use crate::layout::random;
 use crate::state::JobNote;
 use farshell_engine::backend::ByteStream;
 use farshell_engine::{Error, Kind, Result};
 use rustix::process::{Pid, Signal};
-use std::io;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,6 +23,8 @@ const WHAT: &str = "connecting to the instance";
 const LOG: usize = 8 << 10;
 /// How long it may take to end by itself when nobody listens any more.
 const END: Duration = Duration::from_secs(10);
+/// What the names of the files begin with that say that somebody listens.
+const BEATS: &str = "beat-";
 
 /// Opens a stream to the outpost of a job that runs, and waits until it answers.
 pub(crate) async fn open(
@@ -39,7 +42,7 @@ pub(crate) async fn open(
     // `unbuffered` only whole lines are passed on.
     command.args(["--overlap", "--nodes=1", "--ntasks=1", "--mem=0", "--mpi=none"]);
     command.args(["--unbuffered", "--quiet", "--chdir=/", "--job-name=farshell-stream"]);
-    command.args(["/bin/sh", "-c", &bridge(), "sh", &note.door]).arg(outpost).arg(&beat.path);
+    command.args(["/bin/sh", "-c", &bridge(BEAT), "sh", &note.door]).arg(outpost).arg(&beat.path);
     command.stdin(Stdio::piped()).process_group(0).kill_on_drop(false);
     let mut child = command.spawn().map_err(|e| Error::io(WHAT, e))?;
     let log = Arc::new(Mutex::new(String::new()));
@@ -95,14 +98,28 @@ struct Beat {
 
 impl Beat {
     fn new(private: &Path) -> Result<Self> {
-        let mut beat = Self { path: private.join(format!("beat-{}", random()?)), count: 0 };
-        beat.beat().map_err(|e| Error::io(format!("writing {}", beat.path.display()), e))?;
+        let mut beat = Self { path: private.join(format!("{BEATS}{}", random()?)), count: 0 };
+        let made = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beat.path);
+        made.and_then(|_| beat.beat())
+            .map_err(|e| Error::io(format!("writing {}", beat.path.display()), e))?;
         Ok(beat)
     }
 
+    /// Another number in the place of the last one, and as long: whoever reads it at this moment finds one of them.
     fn beat(&mut self) -> io::Result<()> {
         self.count += 1;
-        std::fs::write(&self.path, format!("{}\n", self.count))
+        // Opened anew each time: another machine sees it when it was closed.
+        let mut file = std::fs::OpenOptions::new().write(true).open(&self.path)?;
+        file.write_all(format!("{:020}\n", self.count).as_bytes())
+    }
+}
+
+/// Removes those of streams that were cut off. The caller knows that there is no job.
+pub(crate) fn clear_beats(private: &Path) {
+    for entry in std::fs::read_dir(private).into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().starts_with(BEATS) {
+            let _ = std::fs::remove_file(entry.path());
+        }
     }
 }
 
@@ -130,5 +147,35 @@ async fn reap(mut child: Child, mut dropped: oneshot::Receiver<()>, mut beat: Be
     }
     if tokio::time::timeout(END, child.wait()).await.is_err() {
         let _ = child.kill().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    #[test]
+    fn whoever_reads_a_beat_always_finds_a_number() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut beat = Beat::new(dir.path()).unwrap();
+        let (path, over) = (beat.path.clone(), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    let text = std::fs::read_to_string(&path).unwrap();
+                    assert!(text.len() == 21 && text.trim().parse::<u64>().is_ok(), "{text:?}");
+                }
+            });
+            for _ in 0..20_000 {
+                beat.beat().unwrap();
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "00000000000000020001\n");
+        // One that was cleared away does not come back.
+        std::fs::write(dir.path().join("log"), "").unwrap();
+        clear_beats(dir.path());
+        assert!(beat.beat().is_err() && !path.exists() && dir.path().join("log").exists());
     }
 }

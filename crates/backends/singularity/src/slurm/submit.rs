@@ -3,11 +3,12 @@
 use super::control::{Control, Submitted};
 use super::job::Job;
 use super::options::Options;
-use super::script::Script;
+use super::script::{SHARED, START, Script};
+use super::stream::clear_beats;
 use crate::arguments::Plan;
 use crate::image;
 use crate::install::{install, outpost};
-use crate::layout::{self, Layout};
+use crate::layout::{self, Layout, random};
 use crate::limits::Keeper;
 use crate::program::{Program, variables};
 use crate::start::Starter;
@@ -38,15 +39,16 @@ pub(crate) async fn submit(
     let image = image::ensure(config, progress).await?;
     let outpost = install(&config.home, outpost()?)?;
     layout::speakable(&outpost)?;
-    let note = JobNote { id: None, mark: random()?, door: format!("/tmp/farshell-{}", random()?) };
+    let door = format!("/tmp/farshell-{}", random()?);
+    let note = JobNote { id: None, mark: random()?, door, answered: false };
     let plan = Plan {
         config,
         layout,
         program: &program,
         outpost: &outpost,
         image: &image,
-        keeper: &Keeper::Node,
-        sockets: Path::new(&note.door),
+        keeper: &Keeper::Node(options.memory_kb),
+        sockets: &Path::new(&note.door).join(SHARED),
         lease: starter.lease,
     };
     plan.prepare()?;
@@ -59,6 +61,7 @@ pub(crate) async fn submit(
         note: &layout.job(),
         mark: &note.mark,
         door: &note.door,
+        start: START,
         files: &layout.files,
         devices: match config.settings.gpu {
             SingularityGpu::None => &[],
@@ -73,6 +76,7 @@ pub(crate) async fn submit(
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     write(&layout.job(), &note.mark)?;
     let _ = std::fs::remove_file(layout.log());
+    clear_beats(&layout.private);
     // Noted first: whatever dies from here on, the job is found by its mark.
     state.job = Some(note.clone());
     state.write(layout)?;
@@ -146,13 +150,6 @@ async fn look(control: Control<'_>, name: &str, mark: &str) -> Result<Option<u32
 /// The job was handed in with this mark.
 pub(crate) fn marked(job: &Job, mark: &str) -> bool {
     job.comment.split_whitespace().any(|word| word.strip_prefix("mark=") == Some(mark))
-}
-
-pub(crate) fn random() -> Result<String> {
-    let mut random = [0; 12];
-    getrandom::fill(&mut random)
-        .map_err(|e| Error::new(Kind::System, WHAT, format!("no random number: {e}")))?;
-    Ok(random.iter().map(|b| format!("{b:02x}")).collect())
 }
 
 /// Writes a line to a file that others may read at any moment.

@@ -117,20 +117,28 @@ async fn one_of_an_earlier_start_of_the_machine_is_started_again_and_nobody_is_k
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_on_another_machine_is_left_alone() {
+async fn one_on_another_machine_is_left_alone_until_it_is_put_away() {
     let Some(rig) = Rig::busybox() else { return };
-    rig.open().await.out("true").await;
-    rig.find().await.unwrap().suspend().await.unwrap();
+    let env = rig.open().await;
+    env.out("echo kept > /workspace/x").await;
     let path = rig.private().join("state.json");
-    let text = std::fs::read_to_string(&path).unwrap();
-    let mut state: serde_json::Value = serde_json::from_str(&text).unwrap();
-    state["machine"]["host"] = "login2".into();
-    std::fs::write(&path, state.to_string()).unwrap();
+    let read = || serde_json::from_slice::<serde_json::Value>(&std::fs::read(&path).unwrap()).unwrap();
+    let before = read();
+    let moved = |mut state: serde_json::Value| {
+        state["machine"] = serde_json::json!({"host": "login2", "boot": "another"});
+        std::fs::write(&path, state.to_string()).unwrap();
+    };
+    moved(before.clone());
     let error = rig.refusal().await;
     assert!(error.message.contains("login2") && error.hint.is_some(), "{error}");
     assert!(rig.backend().find(&rig.spec("default")).await.is_err());
     assert!(rig.backend().survey().await.unwrap().is_empty());
-    std::fs::write(&path, text).unwrap();
+    std::fs::write(&path, before.to_string()).unwrap();
+    rig.find().await.unwrap().suspend().await.unwrap();
+    moved(read());
+    assert_eq!(rig.backend().survey().await.unwrap().len(), 1);
+    let again = rig.open().await;
+    assert_eq!((again.id(), again.out("cat /workspace/x").await), (env.id(), "kept".into()));
 }
 
 #[tokio::test(flavor = "multi_thread")]

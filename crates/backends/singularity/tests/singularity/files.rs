@@ -1,6 +1,6 @@
 //! Files that last, and files in one file of a fixed size.
 
-use crate::rig::Rig;
+use crate::rig::{Env, Rig};
 use farshell_engine::backend::{Backend, Support};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -20,6 +20,33 @@ async fn kept_files_outlive_the_instance_and_are_removed_when_asked() {
     backend.remove_files(&spec).await.unwrap();
     backend.remove_files(&spec).await.unwrap();
     assert_eq!((kept.exists(), backend.kept_files(&spec).await), (false, None));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_are_still_there_after_a_while_in_which_none_were_kept() {
+    let Some(rig) = Rig::busybox() else { return };
+    let spec = |rig: &Rig, kept: bool| {
+        let mut spec = rig.spec("default");
+        spec.settings.insert("container_persistent".into(), kept.to_string());
+        spec
+    };
+    let env = Env::open(&rig.backend(), &spec(&rig, true)).await;
+    env.out("echo kept > /workspace/x; echo kept > ~/x").await;
+    rig.find().await.unwrap().suspend().await.unwrap();
+    let rig = rig.with(|s| s.container.persistent = false);
+    let env = Env::open(&rig.backend(), &spec(&rig, false)).await;
+    assert_eq!(env.out("ls /workspace ~; echo gone > /workspace/y").await, "/root:\n\n/workspace:");
+    env.env.destroy().await.unwrap();
+    let rig = rig.with(|s| s.container.persistent = true);
+    let env = Env::open(&rig.backend(), &spec(&rig, true)).await;
+    assert_eq!(env.out("ls /workspace; cat /workspace/x ~/x").await, "x\nkept\nkept");
+    env.env.destroy().await.unwrap();
+    // Also by whoever keeps nothing.
+    let rig = rig.with(|s| s.container.persistent = false);
+    let kept = rig.files();
+    assert_eq!(rig.backend().kept_files(&rig.spec("default")).await, Some(kept.display().to_string()));
+    rig.backend().remove_files(&rig.spec("default")).await.unwrap();
+    assert!(!kept.exists());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -46,7 +46,7 @@ async fn a_job_is_made_and_found_again_with_its_state() {
     let limits: Vec<_> = place.limits().iter().map(|l| (l.name, l.value.clone())).collect();
     assert!(limits.contains(&("cpu", "1 cores".into())) && limits.contains(&("memory", "1024M".into())));
     let (door, name) = (door(&rig), rig.private().file_name().unwrap().to_str().unwrap().to_owned());
-    assert!(door.join("sock").exists());
+    assert!(door.join("s/sock").exists());
     env.env.destroy().await.unwrap();
     env.env.destroy().await.unwrap();
     assert!(!all_jobs().iter().any(|(other, _)| *other == name));

@@ -73,12 +73,12 @@ async fn what_is_removed_while_it_waits_leaves_the_queue() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_is_killed_leaves_a_job_that_the_next_one_finds_in_the_queue() {
+async fn whoever_goes_away_leaves_the_job_to_another_who_waits_for_it() {
     let _only = narrow().await;
     let Some((rig, blocker)) = crowded().await else { return };
     let (asking, _) = asks(&rig).await;
     let before = jobs(&rig);
-    // Another home's process holds on to it while the first one is gone.
+    // As another process of the home would.
     let (again, _) = asks(&rig).await;
     asking.abort();
     let _ = asking.await;
