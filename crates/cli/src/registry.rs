@@ -5,6 +5,7 @@ use farshell_daytona::Daytona;
 use farshell_docker::Docker;
 use farshell_engine::{Backend, Error, Kind};
 use farshell_keeper::{Asker, Backends};
+use farshell_modal::Modal;
 use farshell_singularity::Singularity;
 use farshell_ssh::Ssh;
 use std::collections::BTreeMap;
@@ -17,6 +18,7 @@ pub(crate) const AVAILABLE: &[BackendKind] = &[
     BackendKind::Docker,
     BackendKind::Ssh,
     BackendKind::Singularity,
+    BackendKind::Modal,
     BackendKind::Daytona,
 ];
 
@@ -53,13 +55,18 @@ impl Backends for Registry {
                     credential_files: settings.credential_files.clone(),
                 })))
             }
+            settings::Backend::Modal(modal) => Ok(Arc::new(Modal::new(farshell_modal::Config::new(
+                asker.home.to_owned(),
+                modal.clone(),
+                asker.environment.clone(),
+                secrets(asker, &["MODAL_TOKEN_ID", "MODAL_TOKEN_SECRET", "MODAL_ENVIRONMENT"])?,
+            )))),
             settings::Backend::Daytona(daytona) => Ok(Arc::new(Daytona::new(farshell_daytona::Config {
                 home: asker.home.join("farshell"),
                 settings: daytona.clone(),
                 environment: asker.environment.clone(),
                 files: secrets(asker, &["DAYTONA_API_KEY", "DAYTONA_JWT_TOKEN", "DAYTONA_ORGANIZATION_ID"])?,
             }))),
-            other => Err(not_in_this_build(other.kind())),
         }
     }
 
@@ -71,6 +78,7 @@ impl Backends for Registry {
         let mut all: Vec<Arc<dyn Backend>> = vec![Arc::new(local(home))];
         all.extend(SERVER.iter().filter_map(|kind| used_by_server(home, *kind)).map(|(backend, _)| backend));
         all.extend(ssh_of_server(home));
+        all.extend(modal_of_server(home));
         all.extend(daytona_of_server(home));
         all
     }
@@ -113,6 +121,14 @@ fn ssh_of_server(home: &Path) -> Option<Arc<dyn Backend>> {
         return None;
     }
     Some(of_server(home, BackendKind::Ssh)?.0)
+}
+
+/// The Modal account that the server itself knows of. As with Daytona's, nothing is removed from it unasked.
+fn modal_of_server(home: &Path) -> Option<Arc<dyn Backend>> {
+    if !Modal::was_used(&home.join("farshell")) {
+        return None;
+    }
+    Some(of_server(home, BackendKind::Modal)?.0)
 }
 
 /// The Daytona account that the server itself knows of. One that this home has never used is not asked anything.

@@ -209,7 +209,7 @@ impl Resolver {
     /// # Errors
     /// As [`Resolver::resolve`].
     pub(crate) fn backend_of(&self, name: &str, spec: &BTreeMap<String, String>) -> Result<Arc<dyn Backend>> {
-        let elsewhere = [spec::ENGINE, spec::DAYTONA].concat();
+        let elsewhere = [spec::ENGINE, spec::DAYTONA, spec::MODAL].concat();
         let own = self.world.environment.iter().filter_map(|(name, value)| {
             let name = name.to_str().filter(|name| !elsewhere.contains(name))?;
             Some((name.to_owned(), Text(value.as_bytes().to_vec())))
