@@ -16,14 +16,10 @@ pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/modal.f
 
 /// Named as the packages are nested.
 #[expect(
-    missing_debug_implementations,
     unused_qualifications,
     clippy::all,
     clippy::allow_attributes,
     clippy::allow_attributes_without_reason,
-    clippy::large_futures,
-    clippy::needless_pass_by_value,
-    clippy::semicolon_if_nothing_returned,
     reason = "generated"
 )]
 pub mod modal {
