@@ -1,4 +1,4 @@
-//! The backends of this build. A new one is a line in [`AVAILABLE`] and an arm in [`Registry::open`].
+//! The backends. A new one is an arm in [`Registry::open`].
 
 use farshell_config::{BackendKind, Config, Context, HermesHome, Settings, settings};
 use farshell_daytona::Daytona;
@@ -11,16 +11,6 @@ use farshell_ssh::Ssh;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-
-/// The backends that this build can serve.
-pub(crate) const AVAILABLE: &[BackendKind] = &[
-    BackendKind::Local,
-    BackendKind::Docker,
-    BackendKind::Ssh,
-    BackendKind::Singularity,
-    BackendKind::Modal,
-    BackendKind::Daytona,
-];
 
 /// What the server opens backends with.
 #[derive(Clone, Copy, Debug)]
@@ -68,10 +58,6 @@ impl Backends for Registry {
                 files: secrets(asker, &["DAYTONA_API_KEY", "DAYTONA_JWT_TOKEN", "DAYTONA_ORGANIZATION_ID"])?,
             }))),
         }
-    }
-
-    fn refuse(&self, kind: BackendKind) -> Option<Error> {
-        (!AVAILABLE.contains(&kind)).then(|| not_in_this_build(kind))
     }
 
     fn all(&self, home: &Path) -> Vec<Arc<dyn Backend>> {
@@ -158,15 +144,4 @@ fn secrets(asker: &Asker<'_>, names: &[&str]) -> Result<BTreeMap<String, String>
     })?;
     let found = names.iter().filter_map(|name| Some(((*name).to_owned(), config.variable(name)?)));
     Ok(found.collect())
-}
-
-/// Why a backend that has a name can't be had.
-pub(crate) fn not_in_this_build(kind: BackendKind) -> Error {
-    let available: Vec<&str> = AVAILABLE.iter().map(|kind| kind.as_str()).collect();
-    Error::new(
-        Kind::Unavailable,
-        "choosing the backend",
-        format!("backend {kind} is not part of this build yet; available: {}", available.join(", ")),
-    )
-    .with_hint("nothing was run, here or elsewhere; choose an available backend with --backend or `farshell config set backend NAME`")
 }

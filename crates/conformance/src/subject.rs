@@ -3,6 +3,7 @@
 mod daytona;
 mod docker;
 mod local;
+mod modal;
 mod singularity;
 mod ssh;
 
@@ -25,6 +26,7 @@ pub fn subjects() -> &'static [&'static dyn Subject] {
         &singularity::DEBIAN,
         &singularity::BUSYBOX,
         &singularity::SLURM,
+        &modal::Emulated,
         &daytona::Emulated,
     ]
 }

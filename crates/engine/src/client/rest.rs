@@ -43,7 +43,7 @@ pub(super) async fn watch(inner: Weak<Inner>, connection: Weak<Connection>, afte
 
 /// Something runs, or somebody has come.
 async fn needed(inner: &Inner, connection: &Connection) -> bool {
-    let running = async { Ok::<_, crate::Error>(connection.call(&Request::Info)?.response().await?) };
+    let running = async { connection.call(&Request::Info)?.response().await };
     match tokio::time::timeout(ANSWER, running).await {
         Ok(Ok(Ok(Reply::Info(info)))) if info.running == 0 => {}
         // One that does not answer is lost soon, and that is noticed by others.
