@@ -58,7 +58,7 @@ impl Account {
         {
             return Ok(Some(id));
         }
-        let named = self.client.by_name(tags::APP, &self.name(task), false).await;
+        let named = self.client.by_name(tags::APP, &self.name(task)).await;
         match named.map_err(|e| explain("looking for the sandbox", e))? {
             Some(id) if self.look(&id).await? == Found::Runs => Ok(Some(id)),
             _ => Ok(None),

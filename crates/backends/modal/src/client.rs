@@ -58,6 +58,8 @@ use tonic::{Request, Response, Status};
 const LIKE: &str = "1.6.3";
 /// How long the control plane may take for most things.
 const USUAL: Duration = Duration::from_secs(30);
+/// The same for a token.
+const TOKEN: Duration = Duration::from_secs(5);
 /// The control plane's retries, as in Modal's own clients.
 const PATIENCE: Patience = Patience {
     limit: USUAL,
@@ -233,19 +235,25 @@ impl Client {
         send: impl Fn(Wire, Request<Q>) -> F,
     ) -> Result<R>
     where
+        Q: Clone,
         F: Future<Output = std::result::Result<Response<R>, Status>>,
     {
-        let line = self.inner.channels.line().await?;
-        let mut request = Request::new(request);
-        *request.metadata_mut() = self.headers(None, None);
-        match tokio::time::timeout(USUAL, send(wire(&line), request)).await {
-            Ok(Ok(answer)) => Ok(answer.into_inner()),
-            Ok(Err(status)) => {
-                self.noted(&line, None, &status);
-                Err(ClientError::new(what, error::fault(&status)))
+        let patience = Patience { retries: 0, throttle: self.inner.throttle, ..PATIENCE };
+        repeat(what, patience, |_| {
+            let request = request.clone();
+            let send = &send;
+            async move {
+                let line = self.inner.channels.line().await?;
+                let mut request = Request::new(request);
+                *request.metadata_mut() = self.headers(None, None);
+                let answer = send(wire(&line), request).await;
+                if let Err(status) = &answer {
+                    self.noted(&line, None, status);
+                }
+                Ok(Answered::of(answer))
             }
-            Err(_) => Err(ClientError::new(what, Fault::TimedOut)),
-        }
+        })
+        .await
     }
 
     fn headers(&self, attempt: Option<(Attempt, &str)>, token: Option<&str>) -> MetadataMap {
@@ -278,20 +286,19 @@ impl Client {
     async fn token(&self) -> Result<String> {
         let fetch = || async {
             let what = "asking Modal for a token";
-            // One attempt here: whoever needs the token tries again.
-            let line = self.inner.channels.line().await?;
-            let mut request = Request::new(AuthTokenGetRequest {});
-            let attempt =
-                Attempt { number: 0, throttled: 0, since: Duration::ZERO, throttled_since: Duration::ZERO };
-            *request.metadata_mut() = self.headers(Some((attempt, &key())), None);
-            match tokio::time::timeout(Duration::from_secs(5), wire(&line).auth_token_get(request)).await {
-                Ok(Ok(answer)) => Ok(answer.into_inner().token),
-                Ok(Err(status)) => {
-                    self.noted(&line, None, &status);
-                    Err(ClientError::new(what, error::fault(&status)))
+            let patience = Patience { limit: TOKEN, retries: 2, throttle: self.inner.throttle, ..PATIENCE };
+            let key = &key();
+            let answer = repeat(what, patience, |attempt| async move {
+                let line = self.inner.channels.line().await?;
+                let mut request = Request::new(AuthTokenGetRequest {});
+                *request.metadata_mut() = self.headers(Some((attempt, key)), None);
+                let answer = wire(&line).auth_token_get(request).await;
+                if let Err(status) = &answer {
+                    self.noted(&line, None, status);
                 }
-                Err(_) => Err(ClientError::new(what, Fault::TimedOut)),
-            }
+                Ok(Answered::of(answer))
+            });
+            Ok(answer.await?.token)
         };
         self.inner.token.get(fetch).await
     }

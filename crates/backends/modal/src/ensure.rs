@@ -2,7 +2,7 @@
 //!
 //! # Never two
 //! Whoever looks for one, makes one or ends one holds the task's lock. A sandbox has a name that is unique among those that
-//! run, and is made under one key however often that has to be asked for. What is going to be made is written down before.
+//! run, and is made under one key however often that has to be asked for.
 //!
 //! # Nothing is lost in silence
 //! A sandbox goes on from where the last one was: from the snapshot that was taken when it was put away, or the one that
@@ -48,14 +48,26 @@ impl Account {
         let _alone = self.records.lock(task).await?;
         for _ in 0..ROUNDS {
             let mut state = self.records.get(task)?.unwrap_or_default();
+            if state.removing {
+                self.remove_all(task, None).await?;
+                state = State::default();
+            }
             if let Some(id) = self.running(task).await? {
-                self.check(spec, &id).await?;
-                // From now on the snapshot does not have everything any more.
                 let known = state.sandbox.as_deref() == Some(id.as_str());
-                if !known || state.saved.is_some() || state.making {
-                    state.base = state.saved.take().or(state.base);
-                    state.since = if known { state.since } else { now() };
-                    (state.sandbox, state.making, state.spec) = (Some(id.clone()), false, spec.hash("modal"));
+                if known && state.saved.is_some() {
+                    // Whoever put it away died before it was ended. Everything of it is in the snapshot.
+                    self.end(&id).await?;
+                    continue;
+                }
+                self.check(spec, &id).await?;
+                if !known {
+                    state = State {
+                        sandbox: Some(id.clone()),
+                        since: now(),
+                        base: state.saved.or(state.base),
+                        spec: spec.hash("modal"),
+                        ..State::default()
+                    };
                     self.records.put(task, &state)?;
                 }
                 return Ok(Ready { id, router: None, since: state.since });
@@ -90,9 +102,6 @@ impl Account {
             if !state.spec.is_empty() && (state.sandbox.is_some() || state.base.is_some()) {
                 same(&state.spec, spec, "that was put away")?;
             }
-            if state.making {
-                self.find_lost(task, &mut state).await?;
-            }
             self.recover(task, &mut state, progress).await?;
             snapshot = self.snapshots.get(task)?;
             if let Some(id) = &snapshot {
@@ -114,20 +123,13 @@ impl Account {
             }
             None => self.image(&app, progress).await?,
         };
-        state = State {
-            making: true,
-            base: snapshot,
-            spec: spec.hash("modal"),
-            since: now(),
-            ..State::default()
-        };
+        state = State { base: snapshot, spec: spec.hash("modal"), since: now(), ..State::default() };
         self.records.put(task, &state)?;
         let definition = tags::definition(config, self.name(task), image);
         match self.client.create(&key(), &app, definition, &tags::all(spec, &self.owner)).await {
             Ok(made) => {
                 let Made { id, .. } = &made;
                 state.sandbox = Some(id.clone());
-                state.making = false;
                 self.records.put(task, &state)?;
                 let router = Some(Router::of(&self.client, &made)).filter(|_| !made.task.is_empty());
                 Ok(Some(Ready { id: made.id, router, since: state.since }))
@@ -135,18 +137,6 @@ impl Account {
             Err(error) if error.code() == Some(Code::AlreadyExists) => Ok(None),
             Err(error) => Err(explain("making a sandbox", error)),
         }
-    }
-
-    /// Whoever made the last one died before its id was written down, and it has ended since.
-    async fn find_lost(&self, task: &TaskName, state: &mut State) -> Result<()> {
-        let found = self.client.by_name(tags::APP, &self.name(task), true).await;
-        if let Some(id) = found.map_err(|e| explain("looking for the sandbox", e))? {
-            state.sandbox = Some(id);
-            state.saved = None;
-            state.making = false;
-            self.records.put(task, state)?;
-        }
-        Ok(())
     }
 
     /// The image from which a first sandbox is made.
@@ -206,6 +196,10 @@ impl Account {
         let lost = loop {
             match self.client.exit_snapshot(&id, Duration::from_secs(10)).await {
                 Ok(ExitSnapshot::Image(image)) => {
+                    // Looked at first: the one before is deleted for it.
+                    if !self.client.has_image(&image).await.map_err(|e| explain(what, e))? {
+                        break format!("its snapshot {image} has expired or was deleted");
+                    }
                     self.record(task, state, &image).await?;
                     return Ok(());
                 }

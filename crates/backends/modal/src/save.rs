@@ -3,6 +3,7 @@
 use crate::account::{Account, Found};
 use crate::client::{ExitSnapshot, Router};
 use crate::error::explain;
+use crate::state::State;
 use farshell_engine::backend::TaskName;
 use farshell_engine::{Error, Kind, Result};
 use std::time::Duration;
@@ -54,8 +55,13 @@ impl Account {
         self.remove_all(task, id).await
     }
 
-    async fn remove_all(&self, task: &TaskName, id: Option<&str>) -> Result<()> {
-        let state = self.records.get(task)?.unwrap_or_default();
+    pub(crate) async fn remove_all(&self, task: &TaskName, id: Option<&str>) -> Result<()> {
+        let known = self.records.get(task)?;
+        if let Some(state) = &known {
+            // Whoever dies in the middle of it leaves that to the next.
+            self.records.put(task, &State { removing: true, ..state.clone() })?;
+        }
+        let state = known.unwrap_or_default();
         let mut all: Vec<String> = id.map(str::to_owned).into_iter().chain(state.sandbox.clone()).collect();
         all.extend(self.running(task).await?);
         all.sort();

@@ -1,7 +1,8 @@
 //! What is known of a task's sandbox, in a file of its own: Hermes' record of snapshots stays as Hermes writes it.
 //!
-//! The file is written before anything is made and after everything that was, under the task's lock; so whoever dies
-//! leaves enough behind to find what there is.
+//! The file is written under the task's lock, before anything is made from a snapshot and after everything that was. Of a
+//! sandbox that it does not name yet, whoever made it died at once: if it runs, it is found by its name; if it has ended,
+//! nobody has ever used it.
 
 use crate::snapshots::replace;
 use farshell_engine::backend::TaskName;
@@ -21,14 +22,14 @@ const PATIENCE: Duration = Duration::from_secs(3600);
 pub(crate) struct State {
     /// The last sandbox that was made.
     pub(crate) sandbox: Option<String>,
-    /// One is being made, and may be there although it is not known yet.
-    pub(crate) making: bool,
     /// When it was made, in seconds since 1970.
     pub(crate) since: u64,
     /// The snapshot from which it was made.
     pub(crate) base: Option<String>,
-    /// The snapshot that has everything of it. Nothing while it is used.
+    /// The snapshot that has everything of it. It is ended as soon as there is one, and not used any more.
     pub(crate) saved: Option<String>,
+    /// All of it is to go: whoever finds this finishes that.
+    pub(crate) removing: bool,
     /// What it was made from.
     pub(crate) spec: String,
 }

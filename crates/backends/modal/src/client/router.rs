@@ -4,7 +4,7 @@
 
 use super::call::{Made as Answered, Patience, repeat};
 use super::channel::Server;
-use super::error::{ClientError, Fault, Result, fault};
+use super::error::{ClientError, Fault, Result};
 use super::{Client, Code, Made, key};
 use farshell_modal_proto::MAX_MESSAGE;
 use farshell_modal_proto::client::CommandRouterAccess;
@@ -212,12 +212,8 @@ impl Router {
         Q: Clone,
         F: Future<Output = std::result::Result<Response<R>, Status>>,
     {
-        match tokio::time::timeout(USUAL, self.once(request, send)).await {
-            Ok(Ok(Answered::Answer(answer))) => Ok(answer.into_inner()),
-            Ok(Ok(Answered::Status(status))) => Err(ClientError::new(what, fault(&status))),
-            Ok(Err(error)) => Err(error),
-            Err(_) => Err(ClientError::new(what, Fault::TimedOut)),
-        }
+        let patience = Patience { retries: 0, throttle: self.inner.client.throttle(), ..PATIENCE };
+        repeat(what, patience, |_| self.once(request.clone(), &send)).await
     }
 
     /// Takes a snapshot of all files, which never expires. Gives the image's id. What runs goes on.

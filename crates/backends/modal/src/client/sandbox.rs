@@ -162,16 +162,16 @@ impl Client {
         }
     }
 
-    /// The one of this name, in an app. With `ended`, the last one of this name if none runs.
+    /// The one of this name that runs, in an app.
     ///
     /// # Errors
     /// It can't be told.
-    pub async fn by_name(&self, app: &str, name: &str, ended: bool) -> Result<Option<String>> {
+    pub async fn by_name(&self, app: &str, name: &str) -> Result<Option<String>> {
         let request = SandboxGetFromNameRequest {
             sandbox_name: name.to_owned(),
             environment_name: self.environment().to_owned(),
             app_name: app.to_owned(),
-            include_terminated: ended,
+            include_terminated: false,
         };
         let asked = self
             .call("looking for the sandbox", USUAL, With::Token, request, |mut wire, request| async move {

@@ -162,7 +162,8 @@ impl Rig {
 
     /// How many calls it has had.
     pub(crate) fn calls(&self) -> u64 {
-        let calls: serde_json::Value = serde_json::from_str(&self.ask("GET", "/emulator/requests", "")).unwrap();
+        let calls: serde_json::Value =
+            serde_json::from_str(&self.ask("GET", "/emulator/requests", "")).unwrap();
         calls["total"].as_u64().unwrap()
     }
 
