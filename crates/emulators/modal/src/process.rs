@@ -6,6 +6,7 @@ use crate::wire::{Spawn, Status, Terminal};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use tokio::io::Interest;
@@ -27,6 +28,8 @@ pub(crate) struct Process {
     evict: Notify,
     status: watch::Sender<Option<Status>>,
     ended: Mutex<Option<Instant>>,
+    /// It ended with its sandbox: nobody knows how.
+    lost: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -71,6 +74,7 @@ impl Process {
             evict: Notify::new(),
             status: watch::Sender::new(None),
             ended: Mutex::new(None),
+            lost: AtomicBool::new(false),
         }
     }
 
@@ -94,12 +98,12 @@ impl Process {
             tokio::spawn(pump(Arc::clone(&control), stdout));
             process.stdin.lock().await.to = Some(control);
         } else {
-            let (input, to) = std::io::pipe()?;
+            let (input, to) = io::pipe()?;
             let mut theirs: Vec<OwnedFd> = vec![input.into()];
             let mut ours = Vec::new();
             for (kept, log) in [(wish.keep_stdout, stdout), (wish.keep_stderr, stderr)] {
                 if kept {
-                    let (from, output) = std::io::pipe()?;
+                    let (from, output) = io::pipe()?;
                     theirs.push(output.into());
                     ours.push((nonblocking(from.into())?, log));
                 } else {
@@ -118,8 +122,20 @@ impl Process {
 
     pub(crate) fn exited(&self, status: Status) {
         *self.ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
-        // The first word counts: the end of the sandbox says it of all.
+        // The first word counts.
         self.status.send_if_modified(|now| now.is_none() && now.replace(status).is_none());
+    }
+
+    /// The sandbox is gone.
+    pub(crate) fn gone(&self) {
+        if self.status().is_none() {
+            self.lost.store(true, Ordering::SeqCst);
+        }
+        self.exited(Status::Signal(9));
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::SeqCst)
     }
 
     pub(crate) fn status(&self) -> Option<Status> {
@@ -213,6 +229,10 @@ impl Process {
     }
 }
 
+#[expect(
+    deprecated,
+    reason = "what owns a descriptor has the same one for life, which is what the unsafe successor asks for"
+)]
 fn nonblocking(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     rustix::io::ioctl_fionbio(fd.as_fd(), true)?;
     AsyncFd::new(fd)

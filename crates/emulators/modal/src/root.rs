@@ -2,7 +2,7 @@
 
 use crate::cgroup::Cgroup;
 use crate::process::Process;
-use crate::wire::{Event, Order, Setup, Spawn, Status, receive, send};
+use crate::wire::{Event, Order, Setup, Spawn, receive, send};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -113,7 +113,7 @@ impl Root {
     fn end(&self) {
         let book = std::mem::take(&mut *self.book());
         for process in book.running.into_values() {
-            process.exited(Status::Signal(9));
+            process.gone();
         }
         self.over.send_replace(true);
     }

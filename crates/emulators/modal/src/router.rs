@@ -7,7 +7,7 @@ use crate::life;
 use crate::log::Log;
 use crate::process::{Process, Wish, Wrote};
 use crate::refuse;
-use crate::sandbox::{Phase, Sandbox};
+use crate::sandbox::Sandbox;
 use crate::wire::Status as Ended;
 use crate::world::World;
 use farshell_modal_proto::router::task_command_router_server::TaskCommandRouter;
@@ -188,12 +188,10 @@ impl TaskCommandRouter for Router {
     async fn task_exec_wait(&self, request: Request<TaskExecWaitRequest>) -> Reply<TaskExecWaitResponse> {
         use task_exec_wait_response::ExitStatus;
         let wish = request.get_ref();
-        let (sandbox, process) = self.exec(request.extensions(), &wish.task_id, &wish.exec_id).await?;
+        let (_, process) = self.exec(request.extensions(), &wish.task_id, &wish.exec_id).await?;
         let status = process.wait().await;
         // What ended with its sandbox has no status of its own.
-        let mut phase = sandbox.phase.subscribe();
-        if *sandbox.wanted.borrow() != None {
-            let _ = phase.wait_for(|phase| matches!(phase, Phase::Ended(_))).await;
+        if process.is_lost() {
             return Err(refuse::no_task(&wish.task_id));
         }
         let exit_status = Some(match status {
