@@ -67,19 +67,16 @@ impl Modal {
 
     async fn seek(&self, spec: &Spec) -> Result<Option<Box<dyn Place>>> {
         let account = self.account()?;
-        let state = account.records.get(&spec.task)?;
         let running = account.running(&spec.task).await?;
-        let (sandbox, since) = match (running, state) {
-            (None, None) => return Ok(None),
-            (running, state) => (running, state.map_or(0, |state| state.since)),
-        };
-        let kept = account
-            .records
-            .get(&spec.task)?
-            .and_then(|state| state.sandbox.filter(|_| state.saved.is_none()));
+        let state = account.records.get(&spec.task)?;
+        if running.is_none() && state.is_none() {
+            return Ok(None);
+        }
+        let state = state.unwrap_or_default();
+        let asleep = running.is_none();
         // One that has ended, and of which nobody has recorded yet what was kept, is put away by its id.
-        let asleep = sandbox.is_none();
-        let place = ModalPlace::new(account, spec.task.clone(), spec.lease, sandbox.or(kept), None, since);
+        let sandbox = running.or(state.sandbox.filter(|_| state.saved.is_none()));
+        let place = ModalPlace::new(account, spec.task.clone(), spec.lease, sandbox, None, state.since);
         Ok(Some(Box::new(if asleep { place.asleep() } else { place })))
     }
 }

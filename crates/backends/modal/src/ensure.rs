@@ -179,12 +179,7 @@ impl Account {
     }
 
     /// Records what Modal saved of a sandbox that ended otherwise than by our hand.
-    pub(crate) async fn recover(
-        &self,
-        task: &TaskName,
-        state: &mut State,
-        progress: &dyn Progress,
-    ) -> Result<()> {
+    async fn recover(&self, task: &TaskName, state: &mut State, progress: &dyn Progress) -> Result<()> {
         let Some(id) = state.sandbox.clone().filter(|_| state.saved.is_none()) else { return Ok(()) };
         let what = "saving the files of the sandbox";
         let deadline = Instant::now() + SAVING;

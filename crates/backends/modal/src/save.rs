@@ -27,7 +27,7 @@ impl Account {
             return Ok(());
         }
         if self.look(id).await? != Found::Runs {
-            return self.recover(task, &mut state, &()).await;
+            return self.note_saved(task, &mut state, id).await;
         }
         let what = "taking a snapshot of the sandbox";
         let image = async { Router::find(&self.client, id).await?.snapshot().await };
@@ -35,7 +35,7 @@ impl Account {
             Ok(image) => image,
             // It may have ended in between.
             Err(_) if !matches!(self.look(id).await, Ok(Found::Runs)) => {
-                return self.recover(task, &mut state, &()).await;
+                return self.note_saved(task, &mut state, id).await;
             }
             Err(error) => {
                 return Err(explain(what, error).with_hint(
@@ -46,6 +46,18 @@ impl Account {
         self.record(task, &mut state, &image).await?;
         self.end(id).await?;
         self.forget_spare(id, Some(&image)).await;
+        Ok(())
+    }
+
+    /// Records what Modal has saved of a sandbox that ended by itself. If that can't be had now, whoever brings the sandbox
+    /// back looks for it, and is told if there is nothing.
+    async fn note_saved(&self, task: &TaskName, state: &mut State, id: &str) -> Result<()> {
+        if state.saved.is_none()
+            && let Ok(ExitSnapshot::Image(image)) = self.client.exit_snapshot(id, SPARE).await
+            && let Ok(true) = self.client.has_image(&image).await
+        {
+            self.record(task, state, &image).await?;
+        }
         Ok(())
     }
 

@@ -60,6 +60,9 @@ pub(crate) struct Story {
     pub(crate) given_up: AtomicUsize,
     /// Where kept files are.
     pub(crate) files: Mutex<Option<String>>,
+    /// A connection costs, and is closed when nobody has used it for this long.
+    pub(crate) rests: Mutex<Option<Duration>>,
+    pub(crate) connected: AtomicUsize,
 }
 
 #[derive(Debug)]
@@ -76,6 +79,7 @@ impl Place for Reachable {
     }
 
     fn connect(&self) -> BoxFuture<'_, Result<ByteStream>> {
+        self.story.connected.fetch_add(1, Ordering::SeqCst);
         Box::pin(async move {
             match self.unreachable.load(Ordering::SeqCst) {
                 true => Err(Error::new(Kind::Disconnected, "connecting", "it is out of reach")),
@@ -107,6 +111,10 @@ impl Place for Reachable {
 
     fn sleeps(&self) -> bool {
         self.found && self.story.sleeps.load(Ordering::SeqCst)
+    }
+
+    fn rests_after(&self) -> Option<Duration> {
+        *self.story.rests.lock().unwrap()
     }
 
     fn status(&self) -> Option<String> {
