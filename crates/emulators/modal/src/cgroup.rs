@@ -53,7 +53,8 @@ impl Cgroup {
     /// What can't be made is said, and not enforced.
     pub(crate) fn make(id: &str, limits: Limits, say: &dyn Fn(&str)) -> Self {
         let group = |controller: &str| -> io::Result<PathBuf> {
-            let parent = parent(controller).ok_or_else(|| io::Error::other("no such controller (cgroup v1)"))?;
+            let parent =
+                parent(controller).ok_or_else(|| io::Error::other("no such controller (cgroup v1)"))?;
             let dir = parent.join(format!("farshell-modal-{}-{id}", std::process::id()));
             std::fs::create_dir(&dir)?;
             Ok(dir)

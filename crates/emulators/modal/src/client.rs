@@ -43,7 +43,10 @@ impl ModalClient for Client {
         apps::environment(request.into_inner())
     }
 
-    async fn app_get_or_create(&self, request: Request<AppGetOrCreateRequest>) -> Reply<AppGetOrCreateResponse> {
+    async fn app_get_or_create(
+        &self,
+        request: Request<AppGetOrCreateRequest>,
+    ) -> Reply<AppGetOrCreateResponse> {
         apps::app(&self.0, request.into_inner())
     }
 
@@ -78,7 +81,10 @@ impl ModalClient for Client {
         images::delete(&self.0, &request.into_inner())
     }
 
-    async fn sandbox_create_v2(&self, request: Request<SandboxCreateV2Request>) -> Reply<SandboxCreateV2Response> {
+    async fn sandbox_create_v2(
+        &self,
+        request: Request<SandboxCreateV2Request>,
+    ) -> Reply<SandboxCreateV2Response> {
         create::second(&self.0, request.into_inner())
     }
 
@@ -122,11 +128,17 @@ impl ModalClient for Client {
         sandboxes::wait(&self.0, request.into_inner(), FIRST).await
     }
 
-    async fn sandbox_terminate_v2(&self, request: Request<SandboxTerminateRequest>) -> Reply<SandboxTerminateResponse> {
+    async fn sandbox_terminate_v2(
+        &self,
+        request: Request<SandboxTerminateRequest>,
+    ) -> Reply<SandboxTerminateResponse> {
         sandboxes::terminate(&self.0, &request.into_inner(), SECOND)
     }
 
-    async fn sandbox_terminate(&self, request: Request<SandboxTerminateRequest>) -> Reply<SandboxTerminateResponse> {
+    async fn sandbox_terminate(
+        &self,
+        request: Request<SandboxTerminateRequest>,
+    ) -> Reply<SandboxTerminateResponse> {
         sandboxes::terminate(&self.0, &request.into_inner(), FIRST)
     }
 
@@ -138,11 +150,17 @@ impl ModalClient for Client {
         sandboxes::list(&self.0, &request.into_inner(), FIRST)
     }
 
-    async fn sandbox_tags_get_v2(&self, request: Request<SandboxTagsGetRequest>) -> Reply<SandboxTagsGetResponse> {
+    async fn sandbox_tags_get_v2(
+        &self,
+        request: Request<SandboxTagsGetRequest>,
+    ) -> Reply<SandboxTagsGetResponse> {
         sandboxes::tags(&self.0, &request.into_inner(), SECOND)
     }
 
-    async fn sandbox_tags_get(&self, request: Request<SandboxTagsGetRequest>) -> Reply<SandboxTagsGetResponse> {
+    async fn sandbox_tags_get(
+        &self,
+        request: Request<SandboxTagsGetRequest>,
+    ) -> Reply<SandboxTagsGetResponse> {
         sandboxes::tags(&self.0, &request.into_inner(), FIRST)
     }
 
@@ -184,7 +202,10 @@ impl ModalClient for Client {
 
     type SandboxGetLogsStream = BoxStream<'static, Result<TaskLogsBatch, Status>>;
 
-    async fn sandbox_get_logs(&self, request: Request<SandboxGetLogsRequest>) -> Reply<Self::SandboxGetLogsStream> {
+    async fn sandbox_get_logs(
+        &self,
+        request: Request<SandboxGetLogsRequest>,
+    ) -> Reply<Self::SandboxGetLogsStream> {
         logs::read(&self.0, request.into_inner()).await
     }
 

@@ -13,12 +13,8 @@ use std::path::{Path, PathBuf};
 
 /// Marks of the overlay that mean something only on the directories below: which file this was copied from, and hints.
 /// What says that a directory hides the one below is kept.
-const LEFT_OUT: &[&str] = &[
-    "trusted.overlay.origin",
-    "trusted.overlay.impure",
-    "trusted.overlay.nlink",
-    "trusted.overlay.uuid",
-];
+const LEFT_OUT: &[&str] =
+    &["trusted.overlay.origin", "trusted.overlay.impure", "trusted.overlay.nlink", "trusted.overlay.uuid"];
 const CHUNK: usize = 1 << 20;
 
 /// `to` is there, and empty.

@@ -21,7 +21,11 @@ pub(crate) fn far(stream: TcpStream, round_trip: Duration) -> DuplexStream {
     near
 }
 
-async fn carry(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin + Send + 'static, time: Duration) {
+async fn carry(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin + Send + 'static,
+    time: Duration,
+) {
     let (piece, mut pieces) = mpsc::channel::<(Instant, Vec<u8>)>(PIECES);
     let arriving = tokio::spawn(async move {
         while let Some((at, bytes)) = pieces.recv().await {

@@ -125,7 +125,11 @@ fn make(setup: &Setup) -> io::Result<()> {
     inside::devices(&setup.root.join("dev"))?;
     let _ = rustix::system::sethostname(setup.hostname.as_bytes());
     // In a network namespace of its own even loopback is down. Where `ip` is missing it stays so.
-    let _ = Command::new("ip").args(["link", "set", "lo", "up"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let _ = Command::new("ip")
+        .args(["link", "set", "lo", "up"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
     Ok(())
 }
 

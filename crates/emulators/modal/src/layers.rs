@@ -78,11 +78,13 @@ impl Layers {
             Base::Dir(dir) => vec![(String::new(), dir.clone())],
             // Directories that are real ones here; the others are links, or nothing.
             Base::Host => std::iter::once((String::new(), self.host.clone()))
-                .chain(["usr", "etc", "bin", "sbin", "lib", "lib64", "lib32"].into_iter().filter_map(|name| {
-                    let here = Path::new("/").join(name);
-                    let real = std::fs::symlink_metadata(&here).is_ok_and(|meta| meta.is_dir());
-                    real.then(|| (name.to_owned(), here))
-                }))
+                .chain(["usr", "etc", "bin", "sbin", "lib", "lib64", "lib32"].into_iter().filter_map(
+                    |name| {
+                        let here = Path::new("/").join(name);
+                        let real = std::fs::symlink_metadata(&here).is_ok_and(|meta| meta.is_dir());
+                        real.then(|| (name.to_owned(), here))
+                    },
+                ))
                 .collect(),
         }
     }

@@ -93,7 +93,8 @@ impl Process {
         };
         if terminal {
             let control = root.spawn(&process, order, Vec::new()).await?;
-            let control = Arc::new(nonblocking(control.ok_or_else(|| io::Error::other("no terminal came"))?)?);
+            let control =
+                Arc::new(nonblocking(control.ok_or_else(|| io::Error::other("no terminal came"))?)?);
             tokio::spawn(pump(Arc::clone(&control), stdout));
             process.stdin.lock().await.to = Some(control);
         } else {

@@ -32,10 +32,7 @@ pub(crate) fn throttle(seconds: f32) -> Status {
         value: policy.encode_to_vec(),
     };
     let message = "Rate limit exceeded";
-    let whole = RpcStatus {
-        code: Code::ResourceExhausted as i32,
-        message: message.into(),
-        details: vec![detail],
-    };
+    let whole =
+        RpcStatus { code: Code::ResourceExhausted as i32, message: message.into(), details: vec![detail] };
     Status::with_details(Code::ResourceExhausted, message, whole.encode_to_vec().into())
 }

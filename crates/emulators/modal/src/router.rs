@@ -40,7 +40,12 @@ impl Router {
         }
     }
 
-    async fn exec(&self, extensions: &Extensions, task: &str, id: &str) -> Result<(Arc<Sandbox>, Arc<Process>), Status> {
+    async fn exec(
+        &self,
+        extensions: &Extensions,
+        task: &str,
+        id: &str,
+    ) -> Result<(Arc<Sandbox>, Arc<Process>), Status> {
         let sandbox = self.sandbox(extensions, task)?;
         let process = sandbox.exec(id)?;
         Ok((sandbox, process))
@@ -129,7 +134,7 @@ impl TaskCommandRouter for Router {
         sandbox.touch();
         let wrote = process.write(wish.offset, &wish.data, wish.eof).await;
         sandbox.touch();
-        written(wrote)?;
+        written(&wrote)?;
         Ok(Response::new(TaskExecStdinWriteResponse {}))
     }
 
@@ -139,14 +144,16 @@ impl TaskCommandRouter for Router {
     ) -> Reply<TaskExecStdinWriteStreamResponse> {
         use task_exec_stdin_write_stream_request::Payload;
         let (_, extensions, mut messages) = request.into_parts();
-        let mut next = async || Ok::<_, Status>(messages.message().await?.and_then(|message| message.payload));
+        let mut next =
+            async || Ok::<_, Status>(messages.message().await?.and_then(|message| message.payload));
         let Some(Payload::Start(start)) = next().await? else {
             return Err(Status::invalid_argument("the first message is to be start"));
         };
         let (sandbox, process) = self.exec(&extensions, &start.task_id, &start.exec_id).await?;
         let (accepted, closed) = process.input_status().await;
         if start.offset != accepted || closed {
-            let why = format!("stdin is at offset {accepted}, {}", if closed { "and closed" } else { "open" });
+            let why =
+                format!("stdin is at offset {accepted}, {}", if closed { "and closed" } else { "open" });
             return Err(Status::failed_precondition(why));
         }
         let mut at = accepted;
@@ -154,11 +161,11 @@ impl TaskCommandRouter for Router {
             sandbox.touch();
             match next().await? {
                 Some(Payload::Data(data)) => {
-                    written(process.write(at, &data, false).await)?;
+                    written(&process.write(at, &data, false).await)?;
                     at += data.len() as u64;
                 }
                 Some(Payload::End(_)) => {
-                    written(process.write(at, b"", true).await)?;
+                    written(&process.write(at, b"", true).await)?;
                     return Ok(Response::new(TaskExecStdinWriteStreamResponse {}));
                 }
                 Some(Payload::Start(_)) => return Err(Status::invalid_argument("a second start")),
@@ -221,7 +228,10 @@ impl TaskCommandRouter for Router {
         };
         // Older output is no longer there; the answers say where they begin.
         let offset = wish.offset.max(log.state().0.saturating_sub(KEPT));
-        let make = |bytes: Vec<u8>, starting_offset| SandboxStdioReadV2Response { data: bytes.into(), starting_offset };
+        let make = |bytes: Vec<u8>, starting_offset| SandboxStdioReadV2Response {
+            data: bytes.into(),
+            starting_offset,
+        };
         Ok(Response::new(self.stream(request.extensions(), "SandboxStdioReadV2", log, offset, make)))
     }
 
@@ -233,8 +243,9 @@ impl TaskCommandRouter for Router {
         let sandbox = self.sandbox(request.extensions(), &wish.task_id)?;
         sandbox.touch();
         let place = sandbox.place().await?;
-        let main = place.main.as_ref().ok_or_else(|| Status::failed_precondition("there is no entrypoint"))?;
-        written(main.write(wish.offset, &wish.data, wish.eof).await)?;
+        let main =
+            place.main.as_ref().ok_or_else(|| Status::failed_precondition("there is no entrypoint"))?;
+        written(&main.write(wish.offset, &wish.data, wish.eof).await)?;
         Ok(Response::new(SandboxStdinWriteV2Response {}))
     }
 
@@ -265,7 +276,7 @@ impl TaskCommandRouter for Router {
     }
 }
 
-fn written(wrote: Wrote) -> Result<(), Status> {
+fn written(wrote: &Wrote) -> Result<(), Status> {
     match wrote {
         Wrote::All => Ok(()),
         Wrote::Gap(accepted) => Err(Status::failed_precondition(format!("stdin is at offset {accepted}"))),
@@ -274,10 +285,16 @@ fn written(wrote: Wrote) -> Result<(), Status> {
     }
 }
 
-async fn start(world: &Arc<World>, sandbox: &Arc<Sandbox>, wish: TaskExecStartRequest) -> Result<Arc<Process>, Status> {
+async fn start(
+    world: &Arc<World>,
+    sandbox: &Arc<Sandbox>,
+    wish: TaskExecStartRequest,
+) -> Result<Arc<Process>, Status> {
     let length: usize = wish.command_args.iter().map(String::len).sum();
     if length > ARGUMENTS {
-        return Err(Status::invalid_argument(format!("the arguments are {length} bytes, more than {ARGUMENTS}")));
+        return Err(Status::invalid_argument(format!(
+            "the arguments are {length} bytes, more than {ARGUMENTS}"
+        )));
     }
     if wish.command_args.is_empty() || wish.command_args.iter().any(|word| word.contains('\0')) {
         return Err(Status::invalid_argument("a command needs arguments, without zero bytes"));
@@ -296,7 +313,11 @@ async fn start(world: &Arc<World>, sandbox: &Arc<Sandbox>, wish: TaskExecStartRe
     let pty = wish.pty_info.filter(|pty| pty.enabled);
     let mut own = variables(world, &wish.secret_ids, &wish.secret_sources, wish.env)?;
     if let Some(pty) = &pty {
-        let names = [("TERM", &pty.env_term), ("COLORTERM", &pty.env_colorterm), ("TERM_PROGRAM", &pty.env_term_program)];
+        let names = [
+            ("TERM", &pty.env_term),
+            ("COLORTERM", &pty.env_colorterm),
+            ("TERM_PROGRAM", &pty.env_term_program),
+        ];
         let said = names.into_iter().filter(|(_, value)| !value.is_empty());
         own.extend(said.map(|(name, value)| (name.to_owned(), value.clone())));
     }

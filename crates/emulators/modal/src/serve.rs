@@ -44,7 +44,14 @@ async fn serve(options: Options) -> io::Result<()> {
     let (moves, mut moving) = mpsc::channel(1);
     // Dropping the sender ends the listener and its connections.
     let forever = watch::Sender::new(());
-    tokio::spawn(accept(control, Plane::Control, Arc::clone(&world), Arc::clone(&calls), tls.clone(), forever.subscribe()));
+    tokio::spawn(accept(
+        control,
+        Plane::Control,
+        Arc::clone(&world),
+        Arc::clone(&calls),
+        tls.clone(),
+        forever.subscribe(),
+    ));
     let mut router = open_router(&world, &calls, &tls).await?;
     let switches = switches::router(Arc::clone(&world), moves);
     tokio::spawn(async move { axum::serve(switch, switches).await });
@@ -74,7 +81,11 @@ async fn serve(options: Options) -> io::Result<()> {
 }
 
 /// Another port; the one before goes when what was returned for it is dropped.
-async fn open_router(world: &Arc<World>, calls: &Arc<Calls>, tls: &TlsAcceptor) -> io::Result<watch::Sender<()>> {
+async fn open_router(
+    world: &Arc<World>,
+    calls: &Arc<Calls>,
+    tls: &TlsAcceptor,
+) -> io::Result<watch::Sender<()>> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     // Clients of some releases take nothing but https, and then speak without TLS to a server on loopback.
     world.router.send_replace(format!("https://{}", listener.local_addr()?));
@@ -101,7 +112,8 @@ async fn accept(
             _ = life.changed() => return,
         };
         let _ = stream.set_nodelay(true);
-        let (world, calls, tls, mut life) = (Arc::clone(&world), Arc::clone(&calls), tls.clone(), life.clone());
+        let (world, calls, tls, mut life) =
+            (Arc::clone(&world), Arc::clone(&calls), tls.clone(), life.clone());
         tokio::spawn(async move {
             tokio::select! {
                 () = connection(stream, plane, &world, calls, &tls) => {}
@@ -142,7 +154,8 @@ where
 {
     let kill = Kill(Arc::new(Notify::new()));
     let handle = kill.clone();
-    let service = hyper::service::service_fn(move |request| Arc::clone(&calls).answer(plane, handle.clone(), request));
+    let service =
+        hyper::service::service_fn(move |request| Arc::clone(&calls).answer(plane, handle.clone(), request));
     let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
     builder.initial_stream_window_size(WINDOW).initial_connection_window_size(WINDOW);
     tokio::select! {

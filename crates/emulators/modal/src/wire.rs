@@ -74,7 +74,11 @@ pub(crate) enum Status {
     Signal(i32),
 }
 
-pub(crate) fn send(mut to: &UnixStream, message: &impl Serialize, files: &[BorrowedFd<'_>]) -> io::Result<()> {
+pub(crate) fn send(
+    mut to: &UnixStream,
+    message: &impl Serialize,
+    files: &[BorrowedFd<'_>],
+) -> io::Result<()> {
     let body = serde_json::to_vec(message)?;
     let length = u32::try_from(body.len()).map_err(io::Error::other)?.to_be_bytes();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];

@@ -93,7 +93,11 @@ impl World {
     }
 
     /// The file system of a sandbox as it is, as an image that lasts so many seconds, or for ever.
-    pub(crate) async fn snapshot(self: &Arc<Self>, sandbox: &Arc<Sandbox>, ttl: Option<u32>) -> io::Result<String> {
+    pub(crate) async fn snapshot(
+        self: &Arc<Self>,
+        sandbox: &Arc<Sandbox>,
+        ttl: Option<u32>,
+    ) -> io::Result<String> {
         let built = sandbox.image.built().ok_or_else(|| io::Error::other("the image was not built"))?;
         let (world, owner) = (Arc::clone(self), Arc::clone(sandbox));
         let copying = tokio::task::spawn_blocking(move || -> io::Result<Built> {

@@ -18,8 +18,12 @@ pub(super) fn second(world: &Arc<World>, wish: SandboxCreateV2Request) -> Reply<
     let definition = wish.definition.unwrap_or_default();
     let ephemeral = wish.ephemeral_secrets.unwrap_or_default().contents;
     let own = definition.environment_variables.clone().unwrap_or_default().contents;
-    let env =
-        apps::variables(world, &definition.secret_ids, &wish.secret_sources, ephemeral.into_iter().chain(own))?;
+    let env = apps::variables(
+        world,
+        &definition.secret_ids,
+        &wish.secret_sources,
+        ephemeral.into_iter().chain(own),
+    )?;
     let sandbox = make(world, wish.app_id, definition, env, wish.tags, SECOND)?;
     Ok(Response::new(SandboxCreateV2Response {
         sandbox_id: sandbox.id.clone(),

@@ -11,7 +11,10 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use tonic::{Response, Status};
 
-pub(super) fn get_or_create(world: &Arc<World>, wish: ImageGetOrCreateRequest) -> Reply<ImageGetOrCreateResponse> {
+pub(super) fn get_or_create(
+    world: &Arc<World>,
+    wish: ImageGetOrCreateRequest,
+) -> Reply<ImageGetOrCreateResponse> {
     let image = match wish.existing_image_id.as_str() {
         "" => {
             let recipe = wish.image.unwrap_or_default();

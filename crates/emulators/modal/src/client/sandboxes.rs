@@ -74,7 +74,11 @@ pub(super) fn access_first(
 }
 
 /// A result only once it has ended; for that one waits as long as is asked for.
-pub(super) async fn wait(world: &World, wish: SandboxWaitRequest, second: bool) -> Reply<SandboxWaitResponse> {
+pub(super) async fn wait(
+    world: &World,
+    wish: SandboxWaitRequest,
+    second: bool,
+) -> Reply<SandboxWaitResponse> {
     let sandbox = world.sandbox(&wish.sandbox_id, second)?;
     let mut phase = sandbox.phase.subscribe();
     let ended = phase.wait_for(|phase| matches!(phase, Phase::Ended(_)));
@@ -113,7 +117,11 @@ pub(super) fn list(world: &World, wish: &SandboxListRequest, second: bool) -> Re
     Ok(Response::new(SandboxListResponse { sandboxes }))
 }
 
-pub(super) fn tags(world: &World, wish: &SandboxTagsGetRequest, second: bool) -> Reply<SandboxTagsGetResponse> {
+pub(super) fn tags(
+    world: &World,
+    wish: &SandboxTagsGetRequest,
+    second: bool,
+) -> Reply<SandboxTagsGetResponse> {
     let tags = world.sandbox(&wish.sandbox_id, second)?.tags();
     Ok(Response::new(SandboxTagsGetResponse { tags }))
 }
@@ -183,9 +191,10 @@ pub(super) async fn snapshot(
     wish: SandboxSnapshotFsRequest,
 ) -> Reply<SandboxSnapshotFsResponse> {
     let sandbox = world.sandbox(&wish.sandbox_id, FIRST)?;
-    sandbox.place().await.map_err(|_| {
-        Status::failed_precondition(format!("Sandbox {} has already completed", sandbox.id))
-    })?;
+    sandbox
+        .place()
+        .await
+        .map_err(|_| Status::failed_precondition(format!("Sandbox {} has already completed", sandbox.id)))?;
     let taken = world.snapshot(&sandbox, None).await;
     let (image_id, outcome) = match taken {
         Ok(id) => (id, result(GenericStatus::Success, 0, "")),
