@@ -3,6 +3,7 @@
 use super::Subject;
 use farshell_config::choice::ModalMode;
 use farshell_config::settings::{ContainerSettings, ModalSettings};
+use farshell_config::table::DEFAULT_IMAGE;
 use farshell_engine::backend::{Backend, TaskName};
 use farshell_modal::{Config, Modal};
 use std::collections::BTreeMap;
@@ -37,7 +38,7 @@ impl Subject for Emulated {
         Box::new(Modal::new(Config::new(
             home.to_owned(),
             ModalSettings {
-                image: "debian:12".into(),
+                image: DEFAULT_IMAGE.into(),
                 mode: ModalMode::Auto,
                 gpu: None,
                 region: None,
@@ -61,7 +62,7 @@ impl Subject for Emulated {
     }
 
     fn settings(&self) -> BTreeMap<String, String> {
-        BTreeMap::from([("modal_image".to_owned(), "debian:12".to_owned())])
+        BTreeMap::from([("modal_image".to_owned(), DEFAULT_IMAGE.to_owned())])
     }
 
     fn shares_kernel(&self) -> bool {

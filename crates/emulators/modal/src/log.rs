@@ -70,7 +70,6 @@ impl Log {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::Log;
     use std::sync::Arc;

@@ -134,7 +134,7 @@ impl TaskCommandRouter for Router {
         sandbox.touch();
         let wrote = process.write(wish.offset, &wish.data, wish.eof).await;
         sandbox.touch();
-        written(wrote)?;
+        written(&wrote)?;
         Ok(Response::new(TaskExecStdinWriteResponse {}))
     }
 
@@ -161,11 +161,11 @@ impl TaskCommandRouter for Router {
             sandbox.touch();
             match next().await? {
                 Some(Payload::Data(data)) => {
-                    written(process.write(at, &data, false).await)?;
+                    written(&process.write(at, &data, false).await)?;
                     at += data.len() as u64;
                 }
                 Some(Payload::End(_)) => {
-                    written(process.write(at, b"", true).await)?;
+                    written(&process.write(at, b"", true).await)?;
                     return Ok(Response::new(TaskExecStdinWriteStreamResponse {}));
                 }
                 Some(Payload::Start(_)) => return Err(Status::invalid_argument("a second start")),
@@ -245,7 +245,7 @@ impl TaskCommandRouter for Router {
         let place = sandbox.place().await?;
         let main =
             place.main.as_ref().ok_or_else(|| Status::failed_precondition("there is no entrypoint"))?;
-        written(main.write(wish.offset, &wish.data, wish.eof).await)?;
+        written(&main.write(wish.offset, &wish.data, wish.eof).await)?;
         Ok(Response::new(SandboxStdinWriteV2Response {}))
     }
 
@@ -276,7 +276,7 @@ impl TaskCommandRouter for Router {
     }
 }
 
-fn written(wrote: Wrote) -> Result<(), Status> {
+fn written(wrote: &Wrote) -> Result<(), Status> {
     match wrote {
         Wrote::All => Ok(()),
         Wrote::Gap(accepted) => Err(Status::failed_precondition(format!("stdin is at offset {accepted}"))),
