@@ -19,11 +19,11 @@ part_unit() {
 unit_tests() {
     local which=(--workspace --exclude farshell-conformance --locked)
     if cargo nextest --version >/dev/null 2>&1; then
-        cargo nextest run "${which[@]}" --no-fail-fast -E 'not binary(chaos) and not binary(daytona) and not binary(docker) and not binary(ssh) and not binary(mcp) and not binary(singularity) and not binary(slurm)'
+        cargo nextest run "${which[@]}" --no-fail-fast -E 'not binary(chaos) and not binary(daytona) and not binary(docker) and not binary(ssh) and not binary(mcp) and not binary(modal) and not binary(singularity) and not binary(slurm)'
     else
         echo "cargo-nextest is not installed: cargo test does"
         local programs=() name
-        for name in $(test_programs | grep -vxE 'chaos|conformance|daytona|docker|mcp|singularity|slurm|ssh'); do
+        for name in $(test_programs | grep -vxE 'chaos|conformance|daytona|docker|mcp|modal|singularity|slurm|ssh'); do
             programs+=(--test "$name")
         done
         cargo test "${which[@]}" --lib --bins "${programs[@]}" --no-fail-fast

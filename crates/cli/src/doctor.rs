@@ -93,18 +93,7 @@ fn server_finding(server: &Value) -> Finding {
 async fn examine(kind: BackendKind, config: &Config) -> Vec<Finding> {
     match kind {
         BackendKind::Local => registry::local(config.home().root()).check().await,
-        kind if registry::AVAILABLE.contains(&kind) => of_settings(kind).await,
-        other => {
-            let mut findings = vec![Finding::problem(
-                "not part of this build yet",
-                format!(
-                    "choose another: {}",
-                    registry::AVAILABLE.iter().map(|k| k.as_str()).collect::<Vec<_>>().join(", ")
-                ),
-            )];
-            findings.extend(surroundings(other, config));
-            findings
-        }
+        kind => of_settings(kind).await,
     }
 }
 
@@ -126,36 +115,6 @@ async fn of_settings(kind: BackendKind) -> Vec<Finding> {
             let hint = error.hint.clone().unwrap_or_default();
             vec![Finding::problem(error.to_string(), hint)]
         }
-    }
-}
-
-/// What a backend will need, as far as a look at this machine can tell.
-fn surroundings(kind: BackendKind, config: &Config) -> Vec<Finding> {
-    match kind {
-        BackendKind::Local
-        | BackendKind::Docker
-        | BackendKind::Ssh
-        | BackendKind::Singularity
-        | BackendKind::Daytona => Vec::new(),
-        BackendKind::Modal => vec![credentials(
-            config,
-            &["MODAL_TOKEN_ID", "MODAL_TOKEN_SECRET"],
-            "create a token at modal.com and store both parts with `farshell config set NAME -`",
-        )],
-    }
-}
-
-/// Whether they are set; never what they are.
-fn credentials(config: &Config, names: &[&str], hint: &str) -> Finding {
-    let missing: Vec<&str> = names
-        .iter()
-        .copied()
-        .filter(|name| config.variable(name).is_none_or(|value| value.is_empty()))
-        .collect();
-    if missing.is_empty() {
-        Finding::good(format!("{} set", names.join(" and ")))
-    } else {
-        Finding::warning(format!("{} not set", missing.join(" and ")), hint)
     }
 }
 

@@ -1,7 +1,6 @@
 //! Reads the settings once, and says in the engine's words what is wrong with them.
 
 use crate::output::invalid;
-use crate::registry;
 use farshell_config::{Answer, BackendKind, Config, Context, EditError, LoadError, Settings, UnknownKey};
 use farshell_engine::{Error, Kind};
 
@@ -22,12 +21,8 @@ pub(crate) fn context(backend: Option<&str>) -> Result<Context, Error> {
 pub(crate) fn settings(config: &Config) -> Result<Settings, Error> {
     match config.resolve() {
         Ok(resolved) => Ok(resolved.settings),
-        Err(problems) => match selected(config) {
-            // Its settings are not worth mending yet.
-            Some(kind) if !registry::AVAILABLE.contains(&kind) => Err(registry::not_in_this_build(kind)),
-            _ => Err(invalid("checking the settings", problems.to_string())
-                .with_hint("`farshell config explain KEY` shows where a value comes from, `farshell config set` and `unset` change it")),
-        },
+        Err(problems) => Err(invalid("checking the settings", problems.to_string())
+            .with_hint("`farshell config explain KEY` shows where a value comes from, `farshell config set` and `unset` change it")),
     }
 }
 

@@ -1,24 +1,16 @@
-//! The backends of this build. A new one is a line in [`AVAILABLE`] and an arm in [`Registry::open`].
+//! The backends. A new one is an arm in [`Registry::open`].
 
 use farshell_config::{BackendKind, Config, Context, HermesHome, Settings, settings};
 use farshell_daytona::Daytona;
 use farshell_docker::Docker;
 use farshell_engine::{Backend, Error, Kind};
 use farshell_keeper::{Asker, Backends};
+use farshell_modal::Modal;
 use farshell_singularity::Singularity;
 use farshell_ssh::Ssh;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-
-/// The backends that this build can serve.
-pub(crate) const AVAILABLE: &[BackendKind] = &[
-    BackendKind::Local,
-    BackendKind::Docker,
-    BackendKind::Ssh,
-    BackendKind::Singularity,
-    BackendKind::Daytona,
-];
 
 /// What the server opens backends with.
 #[derive(Clone, Copy, Debug)]
@@ -53,24 +45,26 @@ impl Backends for Registry {
                     credential_files: settings.credential_files.clone(),
                 })))
             }
+            settings::Backend::Modal(modal) => Ok(Arc::new(Modal::new(farshell_modal::Config::new(
+                asker.home.to_owned(),
+                modal.clone(),
+                asker.environment.clone(),
+                secrets(asker, &["MODAL_TOKEN_ID", "MODAL_TOKEN_SECRET", "MODAL_ENVIRONMENT"])?,
+            )))),
             settings::Backend::Daytona(daytona) => Ok(Arc::new(Daytona::new(farshell_daytona::Config {
                 home: asker.home.join("farshell"),
                 settings: daytona.clone(),
                 environment: asker.environment.clone(),
                 files: secrets(asker, &["DAYTONA_API_KEY", "DAYTONA_JWT_TOKEN", "DAYTONA_ORGANIZATION_ID"])?,
             }))),
-            other => Err(not_in_this_build(other.kind())),
         }
-    }
-
-    fn refuse(&self, kind: BackendKind) -> Option<Error> {
-        (!AVAILABLE.contains(&kind)).then(|| not_in_this_build(kind))
     }
 
     fn all(&self, home: &Path) -> Vec<Arc<dyn Backend>> {
         let mut all: Vec<Arc<dyn Backend>> = vec![Arc::new(local(home))];
         all.extend(SERVER.iter().filter_map(|kind| used_by_server(home, *kind)).map(|(backend, _)| backend));
         all.extend(ssh_of_server(home));
+        all.extend(modal_of_server(home));
         all.extend(daytona_of_server(home));
         all
     }
@@ -115,6 +109,14 @@ fn ssh_of_server(home: &Path) -> Option<Arc<dyn Backend>> {
     Some(of_server(home, BackendKind::Ssh)?.0)
 }
 
+/// The Modal account that the server itself knows of. As with Daytona's, nothing is removed from it unasked.
+fn modal_of_server(home: &Path) -> Option<Arc<dyn Backend>> {
+    if !Modal::was_used(&home.join("farshell")) {
+        return None;
+    }
+    Some(of_server(home, BackendKind::Modal)?.0)
+}
+
 /// The Daytona account that the server itself knows of. One that this home has never used is not asked anything.
 /// Nothing is removed from it unasked: a sandbox holds files.
 fn daytona_of_server(home: &Path) -> Option<Arc<dyn Backend>> {
@@ -142,15 +144,4 @@ fn secrets(asker: &Asker<'_>, names: &[&str]) -> Result<BTreeMap<String, String>
     })?;
     let found = names.iter().filter_map(|name| Some(((*name).to_owned(), config.variable(name)?)));
     Ok(found.collect())
-}
-
-/// Why a backend that has a name can't be had.
-pub(crate) fn not_in_this_build(kind: BackendKind) -> Error {
-    let available: Vec<&str> = AVAILABLE.iter().map(|kind| kind.as_str()).collect();
-    Error::new(
-        Kind::Unavailable,
-        "choosing the backend",
-        format!("backend {kind} is not part of this build yet; available: {}", available.join(", ")),
-    )
-    .with_hint("nothing was run, here or elsewhere; choose an available backend with --backend or `farshell config set backend NAME`")
 }

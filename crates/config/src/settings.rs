@@ -263,6 +263,16 @@ pub struct ModalSettings {
     pub mode: ModalMode,
     /// GPU.
     pub gpu: Option<String>,
+    /// Region.
+    pub region: Option<String>,
+    /// How long a sandbox lives at most.
+    pub timeout: Duration,
+    /// How long nothing runs in a sandbox until Modal ends it.
+    pub idle_timeout: Duration,
+    /// Whether it has a network.
+    pub network: bool,
+    /// Addresses and domains that it may reach; empty means all.
+    pub network_allow: Vec<String>,
     /// Managed mode: wait for a connection.
     pub managed_connect_timeout: Duration,
     /// Managed mode: wait for an answer to a poll.
@@ -376,6 +386,11 @@ impl Settings {
                 image: values.text("modal_image").unwrap_or_default(),
                 mode: values.choice("modal_mode", ModalMode::Auto),
                 gpu: values.text("modal_gpu"),
+                region: values.text("modal_region"),
+                timeout: values.seconds("modal_timeout"),
+                idle_timeout: values.seconds("modal_idle_timeout"),
+                network: values.bool("modal_network"),
+                network_allow: values.list("modal_network_allow"),
                 managed_connect_timeout: values.seconds("managed_modal_connect_timeout_seconds"),
                 managed_poll_read_timeout: values.seconds("managed_modal_poll_read_timeout_seconds"),
                 managed_cancel_read_timeout: values.seconds("managed_modal_cancel_read_timeout_seconds"),

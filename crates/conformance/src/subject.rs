@@ -3,6 +3,7 @@
 mod daytona;
 mod docker;
 mod local;
+mod modal;
 mod singularity;
 mod ssh;
 
@@ -28,6 +29,7 @@ pub fn subjects() -> &'static [&'static dyn Subject] {
         &daytona::CALM,
         &daytona::SLOWER,
         &daytona::STORM,
+        &modal::Emulated,
     ]
 }
 

@@ -137,6 +137,12 @@ pub trait Place: Send + Sync + std::fmt::Debug {
         false
     }
 
+    /// Whoever is connected keeps it awake, and that costs: a connection that nobody has used for this long is closed as long
+    /// as nothing runs in the place, and the next request makes another. `None`: a connection costs nothing.
+    fn rests_after(&self) -> Option<std::time::Duration> {
+        None
+    }
+
     /// What is to be said of it at this moment, for people: `Slurm job 12 on n1, 58 min left`. Asks nobody.
     fn status(&self) -> Option<String> {
         None

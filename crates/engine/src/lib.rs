@@ -5,6 +5,7 @@
 //! | [`backend`] | the two traits behind which every kind of place stands, and what they promise |
 //! | [`client`] | the one client of the outpost: calls, streams, reconnection, resumption |
 //! | [`environment`] | a task's place with its outpost and its settings |
+//! | [`lock`], [`random`] | one at a time among all processes of a home; names that nobody else has |
 //! | [`machine`] | which machine this is, for notes |
 //! | [`owner`] | whose things they are in a place that others use too |
 //! | [`shared`] | a socket in a directory that a hostile container shares |
@@ -16,8 +17,10 @@ pub mod capture;
 pub mod client;
 pub mod environment;
 pub mod error;
+pub mod lock;
 pub mod machine;
 pub mod owner;
+pub mod random;
 pub mod shared;
 mod socket;
 

@@ -52,6 +52,8 @@ impl Environments {
         if let Some(live) = &ending.live
             && asked
             && slot.lock().keeps()
+            // Noted when it was left alone.
+            && !live.outpost.rests()
         {
             resting::collect(slot, live).await;
         }

@@ -8,7 +8,7 @@ use crate::progress::{Progress, told};
 use crate::resolve::{Resolved, Resolver, Wanted};
 use crate::shown::limits;
 use crate::slot::{Common, Entry, Failure, LIMITS, Live, Phase, Slot, Use};
-use crate::{from_store, now, spec};
+use crate::{from_store, now, resting, spec};
 use farshell_api::environment::EnvironmentState;
 use farshell_api::event::EventKind;
 use farshell_config::choice::OnSpecChange;
@@ -300,9 +300,19 @@ impl Environments {
     }
 
     /// Connects to the outpost of a place. A place that does not answer is remembered as left over.
-    pub(crate) async fn connect(&self, slot: &Slot, place: Box<dyn Place>) -> Result<Live> {
+    pub(crate) async fn connect(&self, slot: &Arc<Slot>, place: Box<dyn Place>) -> Result<Live> {
         let place = Arc::new(Kept::new(place, slot.lock().gate.clone()));
         let outpost = Outpost::new(Arc::clone(&place) as Arc<dyn Place>);
+        let left = Arc::downgrade(slot);
+        outpost.before_rest(Arc::new(move || {
+            let slot = left.upgrade();
+            Box::pin(async move {
+                match slot {
+                    Some(slot) => resting::note(&slot).await,
+                    None => true,
+                }
+            })
+        }));
         let identity = match tokio::time::timeout(CONNECT, outpost.identity()).await {
             Ok(identity) => identity,
             Err(_) => Err(Error::new(
@@ -342,6 +352,8 @@ impl Environments {
                 if entered.live.set_instance(&identity.instance) {
                     let event = outpost_replaced(&entered.slot, &entered.live);
                     entered.slot.record_soon(Some(event));
+                } else if entered.slot.lock().resting.lives(&identity.instance) {
+                    entered.slot.record_soon(None);
                 }
                 Ok(entered)
             }

@@ -86,7 +86,7 @@ use farshell_api::run::{RunRequest, RunResult, Size, StartRequest, Target};
 use farshell_api::server::Counts;
 use farshell_api::stream::Open;
 use farshell_api::{ApiError, Millis};
-use farshell_config::{BackendKind, Settings};
+use farshell_config::Settings;
 use farshell_engine::backend::News;
 use farshell_engine::{Backend, Error, Kind, Result, Retry};
 use farshell_policy::Redactor;
@@ -118,12 +118,6 @@ pub trait Backends: Send + Sync + std::fmt::Debug {
     /// # Errors
     /// It is not part of this build.
     fn open(&self, settings: &Settings, asker: &Asker<'_>) -> Result<Arc<dyn Backend>>;
-
-    /// Why a backend that has a name can't be had, asked before its settings are judged. `None` if it can.
-    fn refuse(&self, kind: BackendKind) -> Option<Error> {
-        let _ = kind;
-        None
-    }
 
     /// All of them that can be asked for what they hold without being selected, for `gc`.
     fn all(&self, home: &Path) -> Vec<Arc<dyn Backend>>;

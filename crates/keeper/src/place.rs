@@ -79,6 +79,10 @@ impl Place for Kept {
         self.place.sleeps()
     }
 
+    fn rests_after(&self) -> Option<std::time::Duration> {
+        self.place.rests_after()
+    }
+
     fn status(&self) -> Option<String> {
         self.place.status()
     }

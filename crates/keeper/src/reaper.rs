@@ -75,6 +75,8 @@ async fn reap(environments: &Arc<Environments>, slot: &Arc<Slot>) {
     }
     // Commands that nobody here knows of: of a server that is gone, say.
     let strangers = match &ending.live {
+        // Nothing ran when it was left, and nobody has come since: to ask would wake it.
+        Some(live) if live.outpost.rests() => false,
         Some(live) => match tokio::time::timeout(ANSWER, live.outpost.info()).await {
             Ok(Ok(info)) => info.running > 0,
             _ => false,

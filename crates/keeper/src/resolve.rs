@@ -8,7 +8,7 @@ use crate::{Asker, Backends, sessions, spec, variables};
 use farshell_api::Text;
 use farshell_api::run::{Caller, Target};
 use farshell_config::choice::Isolation;
-use farshell_config::{Answer, BackendKind, Config, Context, HermesHome, Settings, settings};
+use farshell_config::{Config, Context, HermesHome, Settings, settings};
 use farshell_engine::{Backend, Error, Kind, Result, TaskName};
 use serde_bytes::ByteBuf;
 use std::collections::hash_map::RandomState;
@@ -174,10 +174,6 @@ impl Resolver {
         let config = Config::load(context).map_err(|error| {
             Error::new(Kind::Invalid, "reading the settings", error.to_string()).with_hint(error.hint())
         })?;
-        // The settings of a backend that can't be had are not worth mending yet.
-        if let Some(error) = selected(&config).and_then(|kind| self.backends.refuse(kind)) {
-            return Err(error);
-        }
         let settings = match config.resolve() {
             Ok(resolved) => resolved.settings,
             Err(problems) => {
@@ -209,7 +205,7 @@ impl Resolver {
     /// # Errors
     /// As [`Resolver::resolve`].
     pub(crate) fn backend_of(&self, name: &str, spec: &BTreeMap<String, String>) -> Result<Arc<dyn Backend>> {
-        let elsewhere = [spec::ENGINE, spec::DAYTONA].concat();
+        let elsewhere = [spec::ENGINE, spec::DAYTONA, spec::MODAL].concat();
         let own = self.world.environment.iter().filter_map(|(name, value)| {
             let name = name.to_str().filter(|name| !elsewhere.contains(name))?;
             Some((name.to_owned(), Text(value.as_bytes().to_vec())))
@@ -254,14 +250,6 @@ fn is_ours(variable: &str) -> bool {
     variable == "HOME"
         || variable.starts_with("TERMINAL_")
         || farshell_config::table::find_variable(variable).is_some()
-}
-
-/// The selected backend, if the settings name one that exists.
-fn selected(config: &Config) -> Option<BackendKind> {
-    match config.get("backend").ok()? {
-        Answer::Setting(entry) if entry.problem.is_none() => entry.value?.to_string().parse().ok(),
-        _ => None,
-    }
 }
 
 fn check_caller(target: &Target) -> Result<()> {

@@ -3,6 +3,10 @@
 //! A shell ends with its outpost. Before that its session is asked for what a fresh shell can begin with, and whoever uses
 //! the session next finds that again. Everything else of a shell is lost, and said to be.
 //!
+//! A place that costs as long as somebody is connected is left alone when nobody uses it, and may go to sleep by itself from
+//! then on: what its sessions would leave is noted before that, and counts only if their outpost is gone when somebody
+//! comes.
+//!
 //! Variables that came with calls are not among it: they may be secret, and the next call brings them along.
 
 use crate::askpass::{ASKPASS, DISPLAY};
@@ -85,11 +89,13 @@ impl Resting {
         !new.is_empty()
     }
 
-    /// This outpost is there: what was left in it is not left.
-    pub(crate) fn lives(&mut self, instance: &str) {
-        if self.instance == instance {
+    /// This outpost is there: what was left in it is not left. True if something was.
+    pub(crate) fn lives(&mut self, instance: &str) -> bool {
+        let lives = self.instance == instance && !self.sessions.is_empty();
+        if lives {
             self.sessions.clear();
         }
+        lives
     }
 
     /// Nothing of it is to come back.
@@ -126,6 +132,27 @@ pub(crate) async fn collect(slot: &Slot, live: &Live) {
     };
     let _ = tokio::time::timeout(PATIENCE, asking).await;
     slot.lock().resting.put(live.instance(), left);
+}
+
+/// Notes what the sessions of an environment would leave, which may go to sleep by itself from now on. False: somebody has
+/// come in the meantime.
+pub(crate) async fn note(slot: &Arc<Slot>) -> bool {
+    let Some(live) = slot.live() else { return true };
+    let used = |slot: &Slot| {
+        let inner = slot.lock();
+        (!inner.busy()).then_some(inner.last_used)
+    };
+    let before = used(slot);
+    if before.is_none() || !slot.lock().keeps() {
+        return before.is_some();
+    }
+    collect(slot, &live).await;
+    if used(slot) != before {
+        slot.lock().resting.lives(&live.instance());
+        return false;
+    }
+    slot.record_soon(None);
+    true
 }
 
 async fn exports(

@@ -26,6 +26,10 @@ pub(crate) const ENGINE: &[&str] = &[
 /// Variables that say where Daytona is, and for whom.
 pub(crate) const DAYTONA: &[&str] = &["DAYTONA_API_URL", "DAYTONA_SERVER_URL", "DAYTONA_ORGANIZATION_ID"];
 
+/// Variables that say where Modal is, and for whom.
+pub(crate) const MODAL: &[&str] =
+    &["MODAL_SERVER_URL", "MODAL_ENVIRONMENT", "MODAL_PROFILE", "MODAL_CONFIG_PATH"];
+
 /// The settings of which a place is made, by their names.
 pub(crate) fn settings(settings: &Settings, asker: &Asker<'_>) -> BTreeMap<String, String> {
     let mut spec = Spec::default();
@@ -82,7 +86,13 @@ pub(crate) fn settings(settings: &Settings, asker: &Asker<'_>) -> BTreeMap<Strin
             spec.add("modal_image", &modal.image);
             spec.add("modal_mode", modal.mode);
             spec.some("modal_gpu", modal.gpu.as_ref());
+            spec.some("modal_region", modal.region.as_ref());
+            spec.add("modal_network", modal.network);
+            spec.list("modal_network_allow", &modal.network_allow);
             spec.container(&modal.container);
+            for name in MODAL {
+                spec.some(name, asker.environment.get(*name).filter(|value| !value.is_empty()));
+            }
         }
         Backend::Daytona(daytona) => {
             spec.add("daytona_image", &daytona.image);

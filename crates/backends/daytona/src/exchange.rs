@@ -14,8 +14,8 @@
 use crate::client::{Client, ClientError, Toolbox};
 use crate::error::explain;
 use crate::install::{Installed, MARK, after_mark, quoted};
-use crate::random::random;
 use crate::terminal::{BEGIN, NO_PROGRAM, Opened, PIECE, WHAT, awake, noise};
+use farshell_engine::random::hex;
 use farshell_engine::{Error, Kind, Result};
 use farshell_protocol::text::{Decoder, Encoder, Side};
 use std::time::Duration;
@@ -66,7 +66,7 @@ impl Pipes {
     async fn start(toolbox: &Toolbox, installed: &Installed, lease: Duration) -> Result<Option<Self>> {
         let Installed { program, dir } = installed;
         let base = program.rsplit_once('/').map_or("", |(base, _)| base);
-        let pipes = Self { toolbox: toolbox.clone(), dir: format!("{base}/way-{}", random(8)) };
+        let pipes = Self { toolbox: toolbox.clone(), dir: format!("{base}/way-{}", hex(8)) };
         let (place, up, down) = (quoted(&pipes.dir), pipes.pipe("up"), pipes.pipe("down"));
         let (base, program, dir, lease) = (quoted(base), quoted(program), quoted(dir), lease.as_secs());
         // Opened for both, a pipe waits for nobody, and what is in it stays there between two commands. What a sandbox that was

@@ -2,8 +2,8 @@
 
 use crate::client::{Toolbox, Upload};
 use crate::error::explain;
-use crate::random::random;
 use bytes::Bytes;
+use farshell_engine::random::hex;
 use farshell_engine::{Error, Kind, Result};
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ pub(crate) async fn install(toolbox: &Toolbox) -> Result<Installed> {
         return Ok(installed);
     }
     // Seen under its name only when it is whole.
-    let part = format!("{base}/.part-{}", random(4));
+    let part = format!("{base}/.part-{}", hex(4));
     let upload = Upload { path: part.clone(), bytes: Bytes::from_static(outpost.bytes) };
     toolbox.upload(&[upload]).await.map_err(|e| explain(WHAT, e))?;
     let (base, part, program) = (quoted(&base), quoted(&part), quoted(&installed.program));

@@ -33,7 +33,6 @@ mod exchange;
 mod install;
 mod labels;
 mod place;
-mod random;
 mod steps;
 mod survey;
 mod terminal;

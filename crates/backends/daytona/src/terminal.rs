@@ -11,8 +11,8 @@
 use crate::client::{Client, Close, Said, Socket, Toolbox};
 use crate::error::explain;
 use crate::install::{Installed, quoted};
-use crate::random::random;
 use farshell_engine::backend::ByteStream;
+use farshell_engine::random::hex;
 use farshell_engine::{Error, Kind, Result};
 use farshell_protocol::text::{Decoder, Encoder, GRANT, Side};
 use std::time::Duration;
@@ -77,7 +77,7 @@ pub(crate) async fn open(
     installed: &Installed,
     lease: Duration,
 ) -> Result<Opened> {
-    let id = format!("farshell-{}", random(8));
+    let id = format!("farshell-{}", hex(8));
     let terminal = Terminal { toolbox: toolbox.clone(), id };
     toolbox.create_pty(&terminal.id).await.map_err(|e| explain(WHAT, e))?;
     let mut socket = match toolbox.connect_pty(&terminal.id).await {

@@ -6,9 +6,9 @@
 use crate::config::Config;
 use crate::error::{explain, plain};
 use crate::layout::{images, make_private, remove, speakable};
-use crate::lock::Lock;
 use crate::program::Program;
 use farshell_engine::backend::{News, Progress};
+use farshell_engine::lock::Lock;
 use farshell_engine::{Error, Kind, Result};
 use rustix::process::{Pid, Signal};
 use sha2::{Digest, Sha256};

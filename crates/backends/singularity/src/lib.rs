@@ -40,7 +40,6 @@ mod image;
 mod install;
 mod layout;
 mod limits;
-mod lock;
 mod place;
 mod processes;
 mod program;

@@ -7,12 +7,12 @@
 
 use crate::config::Config;
 use crate::layout::{Layout, remove};
-use crate::lock::Lock;
 use crate::slurm;
 use crate::socket::{dial, trouble};
 use crate::start::{Ending, Seen, Starter};
 use crate::state::State;
 use farshell_engine::backend::{BoxFuture, ByteStream, Identity, Limit, Place, Spec};
+use farshell_engine::lock::Lock;
 use farshell_engine::{Error, Kind, Result};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};

@@ -45,7 +45,7 @@ fn credentials_are_looked_for_and_not_shown() {
     let said = world.call(&["doctor", "daytona", "modal"]);
     assert_eq!(said.code, 0);
     assert!(said.stdout.contains("Daytona can't be reached"), "{}", said.stdout);
-    assert!(said.stdout.contains("MODAL_TOKEN_ID and MODAL_TOKEN_SECRET not set"), "{}", said.stdout);
+    assert!(said.stdout.contains("there is no token for Modal"), "{}", said.stdout);
     assert!(!said.stdout.contains("hunter2") && !said.stdout.contains("\nlocal"), "{}", said.stdout);
 }
 

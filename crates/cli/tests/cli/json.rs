@@ -141,15 +141,15 @@ fn bytes_that_are_no_text_are_marked() {
 #[test]
 fn errors_are_objects_too() {
     let world = World::new();
-    let said = world.call(&["run", "--json", "--backend", "modal", "true"]);
+    let said = world.call(&["run", "--json", "--backend", "daytona", "true"]);
     assert_eq!((said.code, said.stderr.as_str()), (125, ""));
     assert_eq!(
         said.json(),
         json!({"error": {
-            "kind": "unavailable",
-            "operation": "choosing the backend",
-            "message": "backend modal is not part of this build yet; available: local, docker, ssh, singularity, daytona",
-            "hint": "nothing was run, here or elsewhere; choose an available backend with --backend or `farshell config set backend NAME`",
+            "kind": "invalid",
+            "operation": "preparing the daytona backend",
+            "message": "DAYTONA_API_KEY is not set",
+            "hint": "create a key at app.daytona.io and store it with `farshell config set DAYTONA_API_KEY -`",
             "retry": "never",
         }})
     );

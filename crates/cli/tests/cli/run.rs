@@ -325,9 +325,9 @@ fn another_backend_is_refused_and_never_replaced() {
     let world = World::new();
     let refused = said(
         "",
-        "farshell: choosing the backend: backend modal is not part of this build yet; available: local, docker, ssh, singularity, daytona\n\
-         hint: nothing was run, here or elsewhere; choose an available backend with --backend or \
-         `farshell config set backend NAME`\n",
+        "farshell: preparing the modal backend: there is no token for Modal\n\
+         hint: `modal token new` makes a token and writes it to ~/.modal.toml; or set MODAL_TOKEN_ID and \
+         MODAL_TOKEN_SECRET, for example with `farshell config set MODAL_TOKEN_ID -`\n",
         125,
     );
     assert_eq!(world.call(&["run", "--backend", "modal", "touch ran"]), refused);

@@ -31,12 +31,8 @@ impl Root {
         std::fs::create_dir_all(&root)?;
         // For people, and for tests that look for what is left.
         std::fs::write(dir.join("name"), name)?;
-        let mut command = Command::new("unshare");
-        command.args(["--mount", "--pid", "--fork", "--kill-child=SIGKILL", "--propagation", "private"]);
-        if !rustix::process::getuid().is_root() {
-            command.args(["--user", "--map-root-user"]);
-        }
-        command.arg("--").arg(std::env::current_exe()?).arg("init").arg(&root);
+        let mut command = Command::from(farshell_emulator_inside::namespaces(&[])?);
+        command.arg("init").arg(&root);
         for (name, value) in env {
             command.arg(format!("{name}={value}"));
         }

@@ -207,6 +207,24 @@ impl Connection {
         out.waiting.clear();
     }
 
+    /// How many calls were made, if none is under way.
+    pub(crate) fn idle(&self) -> Option<u32> {
+        self.shared.lock().calls.is_empty().then(|| self.next.load(Ordering::Relaxed))
+    }
+
+    /// Ends it, unless a call is under way. Whoever wants to make one from here on finds it closed.
+    pub(crate) fn close_if_idle(&self) -> bool {
+        {
+            let mut state = self.shared.lock();
+            if !state.calls.is_empty() {
+                return false;
+            }
+            state.ended.get_or_insert_with(|| "nobody used it".to_owned());
+        }
+        self.close();
+        true
+    }
+
     /// Why it ended, if it has.
     pub(crate) fn ended(&self) -> Option<String> {
         self.shared.lock().ended.clone()

@@ -9,6 +9,7 @@
 
 mod connection;
 mod files;
+mod rest;
 
 use crate::backend::Place;
 use crate::capture::Sink;
@@ -19,10 +20,12 @@ use farshell_protocol::message::Info;
 use farshell_protocol::process::{Attach, Chunk, Kill, Killed, LogPiece, Size, Start, State, Status, View};
 use farshell_protocol::session::{OpenSession, SessionInfo};
 use farshell_protocol::{Event, Failure, ProcessId, Reply, Request, SessionName};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 pub use files::{Download, FileStream, FileUpload};
+pub use rest::BeforeRest;
 
 /// How often somebody who went away while being greeted is looked for again, and the pause before that.
 const GREETINGS: u32 = 5;
@@ -45,17 +48,32 @@ pub struct Outpost {
     inner: Arc<Inner>,
 }
 
-#[derive(Debug)]
 struct Inner {
     place: Arc<dyn Place>,
     current: Mutex<Option<Arc<Connection>>>,
     /// Held by whoever makes a new connection, so that only one is made.
     connecting: tokio::sync::Mutex<()>,
+    before_rest: Mutex<Option<BeforeRest>>,
+    /// The last connection was closed because nobody used it.
+    resting: AtomicBool,
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Inner")
+            .field("place", &self.place)
+            .field("current", &self.current)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Inner {
     fn current(&self) -> MutexGuard<'_, Option<Arc<Connection>>> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn resting(&self, rests: bool) {
+        self.resting.store(rests, Ordering::Release);
     }
 
     /// The connection, if there is one that works.
@@ -98,6 +116,8 @@ impl Outpost {
                 place,
                 current: Mutex::new(None),
                 connecting: tokio::sync::Mutex::new(()),
+                before_rest: Mutex::default(),
+                resting: AtomicBool::new(false),
             }),
         }
     }
@@ -114,6 +134,17 @@ impl Outpost {
     #[must_use]
     pub fn is_connected(&self) -> bool {
         self.inner.working().is_some()
+    }
+
+    /// What is done before a connection that costs is closed because nobody uses it ([`Place::rests_after`]).
+    pub fn before_rest(&self, hook: BeforeRest) {
+        *self.inner.before_rest.lock().unwrap_or_else(PoisonError::into_inner) = Some(hook);
+    }
+
+    /// The last connection was closed because nobody used it, while nothing ran in the place, and nobody has come since.
+    #[must_use]
+    pub fn rests(&self) -> bool {
+        self.inner.resting.load(Ordering::Acquire) && self.inner.working().is_none()
     }
 
     /// Drops the connection, as a failing network would. What runs in the place goes on.
@@ -145,7 +176,11 @@ impl Outpost {
                 Err(error) => return Err(error),
             }
         };
+        self.inner.resting(false);
         *self.inner.current() = Some(Arc::clone(&connection));
+        if let Some(after) = self.inner.place.rests_after() {
+            tokio::spawn(rest::watch(Arc::downgrade(&self.inner), Arc::downgrade(&connection), after));
+        }
         Ok(connection)
     }
 

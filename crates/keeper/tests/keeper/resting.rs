@@ -1,10 +1,12 @@
 //! What comes back of a session whose environment was put away.
 
-use crate::rig::{Life, Rig, whole};
+use crate::rig::{Life, PATIENCE, Rig, whole};
 use farshell_api::environment::RemoveRequest;
 use farshell_api::run::{RunResult, StartRequest};
 use farshell_keeper::Keeper;
 use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// A backend whose places can be put away.
 const DAYTONA: (&str, &str) = ("TERMINAL_ENV", "daytona");
@@ -102,5 +104,65 @@ async fn a_directory_that_is_gone_is_said_and_a_crash_brings_nothing_back() {
     let crashed = run(&rig, &keeper, "main", &[], "echo ${A-unset}").await;
     assert_eq!(crashed.stdout, "unset\n");
     assert!(!crashed.note.unwrap().contains("as they were"));
+    rig.end(keeper).await;
+}
+
+/// Waits until this was written down, which no command has in its text.
+async fn noted(rig: &Rig, text: &str) {
+    let waiting = async {
+        while !written(rig.home(), text) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, waiting).await.unwrap();
+}
+
+/// Runs a command again and again, until that takes another connection.
+async fn by_another_connection(rig: &Rig, keeper: &Keeper, command: &str) -> RunResult {
+    let connected = || rig.backends.story.connected.load(Ordering::SeqCst);
+    let before = connected();
+    let running = async {
+        loop {
+            let result = run(rig, keeper, "main", &[], command).await;
+            if connected() > before {
+                return result;
+            }
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, running).await.unwrap()
+}
+
+#[tokio::test]
+async fn what_is_left_alone_is_noted_and_counts_only_if_its_outpost_is_gone() {
+    let rig = Rig::new();
+    let rests = |after| *rig.backends.story.rests.lock().unwrap() = after;
+    rests(Some(Duration::from_millis(100)));
+    let keeper = rig.open().await;
+    let look = "pwd; echo $A ${b-unset}";
+    run(&rig, &keeper, "main", &[], "cd /usr; export A=$((40000 + 1)); b=2").await;
+    noted(&rig, "40001").await;
+    // The same shell.
+    let again = by_another_connection(&rig, &keeper, look).await;
+    assert_eq!((again.stdout.as_str(), again.note), ("/usr\n40001 2\n", None));
+    run(&rig, &keeper, "main", &[], "export A=$((40000 + 2))").await;
+    noted(&rig, "40002").await;
+    rig.kill_outposts();
+    let back = run(&rig, &keeper, "main", &[], look).await;
+    assert_eq!(back.stdout, "/usr\n40002 unset\n");
+    assert!(back.note.unwrap().ends_with("its directory and exported variables are as they were"));
+    // It is used again, by a connection that stays: what was noted before does not count any more.
+    run(&rig, &keeper, "main", &[], "export A=$((40000 + 3))").await;
+    noted(&rig, "40003").await;
+    rests(None);
+    assert_eq!(by_another_connection(&rig, &keeper, look).await.stdout, "/usr\n40003 unset\n");
+    run(&rig, &keeper, "main", &[], "export A=$((40000 + 4))").await;
+    rig.kill_outposts();
+    // Whoever comes first may find out by an error.
+    let target = rig.target_with("default", &[DAYTONA]);
+    let first = StartRequest { target, session: "first".into(), ..StartRequest::new("true") };
+    let _ = keeper.run(whole(first)).await;
+    let crashed = run(&rig, &keeper, "main", &[], "echo ${A-unset}").await;
+    assert_eq!(crashed.stdout, "unset\n");
     rig.end(keeper).await;
 }

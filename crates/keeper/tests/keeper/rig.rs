@@ -64,6 +64,9 @@ pub(crate) struct Story {
     pub(crate) generation: AtomicUsize,
     /// Where kept files are.
     pub(crate) files: Mutex<Option<String>>,
+    /// A connection costs, and is closed when nobody has used it for this long.
+    pub(crate) rests: Mutex<Option<Duration>>,
+    pub(crate) connected: AtomicUsize,
 }
 
 #[derive(Debug)]
@@ -116,6 +119,10 @@ impl Place for Reachable {
 
     fn sleeps(&self) -> bool {
         self.found && self.story.sleeps.load(Ordering::SeqCst)
+    }
+
+    fn rests_after(&self) -> Option<Duration> {
+        *self.story.rests.lock().unwrap()
     }
 
     fn status(&self) -> Option<String> {

@@ -3,6 +3,7 @@
 use super::error::refused;
 use super::{Access, ClientError, Fault, tls};
 use bytes::{Bytes, BytesMut};
+use farshell_engine::random::jitter;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Method, Response, Url};
 use serde::de::DeserializeOwned;
@@ -261,13 +262,6 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     seconds.max().map(Duration::from_secs)
 }
 
-/// Somewhere between half of it and all of it, so that those who were turned away together do not come back together.
-fn jitter(pause: Duration) -> Duration {
-    let mut byte = [0];
-    let _ = getrandom::fill(&mut byte);
-    pause / 2 + pause / 2 * u32::from(byte[0]) / 255
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -328,9 +322,5 @@ mod tests {
         assert_eq!(retry_after(&headers), None);
         headers.insert("retry-after-sandbox-create", HeaderValue::from_static("7"));
         assert_eq!(retry_after(&headers), Some(Duration::from_secs(7)));
-        for _ in 0..100 {
-            let wait = jitter(PAUSE);
-            assert!(wait >= PAUSE / 2 && wait <= PAUSE, "{wait:?}");
-        }
     }
 }

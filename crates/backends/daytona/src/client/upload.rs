@@ -35,8 +35,5 @@ pub(crate) fn form(files: &[Upload]) -> (String, Bytes) {
 
 /// A line that is in none of the files: random, so that nobody can write it into one beforehand.
 fn boundary() -> String {
-    let mut random = [0; 16];
-    let _ = getrandom::fill(&mut random);
-    let digits: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("farshell-{digits}")
+    format!("farshell-{}", farshell_engine::random::hex(16))
 }

@@ -1,6 +1,6 @@
-//! One at a time, among all processes of a home: whoever starts, ends or removes an instance, or builds an image.
+//! One at a time, among all processes of a home: whoever makes, ends or removes a place, or builds an image.
 
-use farshell_engine::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result};
 use rustix::fs::FlockOperation;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
@@ -10,14 +10,17 @@ use tokio::time::Instant;
 
 /// A file that is locked. It is free again when this is dropped, or when the process that holds it is gone.
 #[derive(Debug)]
-pub(crate) struct Lock {
+pub struct Lock {
     path: PathBuf,
     file: File,
 }
 
 impl Lock {
     /// Waits until nobody else holds it. `wait` is called now and then meanwhile.
-    pub(crate) async fn take(path: &Path, patience: Duration, mut wait: impl FnMut()) -> Result<Self> {
+    ///
+    /// # Errors
+    /// The file can't be made, or somebody holds the lock for longer than `patience`.
+    pub async fn take(path: &Path, patience: Duration, mut wait: impl FnMut()) -> Result<Self> {
         let what = || format!("locking {}", path.display());
         let deadline = Instant::now() + patience;
         let mut pause = Duration::from_millis(1);
@@ -50,12 +53,15 @@ impl Lock {
     }
 
     /// The same lock for a child: it is held until that is gone, too.
-    pub(crate) fn share(&self) -> Result<File> {
+    ///
+    /// # Errors
+    /// There are no descriptors left.
+    pub fn share(&self) -> Result<File> {
         self.file.try_clone().map_err(|e| Error::io(format!("locking {}", self.path.display()), e))
     }
 
     /// Frees it, and leaves no file.
-    pub(crate) fn remove(self) {
+    pub fn remove(self) {
         let _ = std::fs::remove_file(&self.path);
     }
 }

@@ -1,0 +1,96 @@
+//! What is known of a task's sandbox, in a file of its own: Hermes' record of snapshots stays as Hermes writes it.
+//!
+//! The file is written under the task's lock, before anything is made from a snapshot and after everything that was. Of a
+//! sandbox that it does not name yet, whoever made it died at once: if it runs, it is found by its name; if it has ended,
+//! nobody has ever used it.
+
+use crate::snapshots::replace;
+use farshell_engine::backend::TaskName;
+use farshell_engine::lock::Lock;
+use farshell_engine::{Error, Kind, Result};
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Where a home has them; that there is such a directory says that the home has used Modal.
+pub(crate) const DIR: &str = "run/modal";
+/// Somebody else may take a snapshot of many gigabytes, or build an image.
+const PATIENCE: Duration = Duration::from_secs(3600);
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct State {
+    /// The last sandbox that was made.
+    pub(crate) sandbox: Option<String>,
+    /// When it was made, in seconds since 1970.
+    pub(crate) since: u64,
+    /// The snapshot from which it was made.
+    pub(crate) base: Option<String>,
+    /// The snapshot that has everything of it. It is ended as soon as there is one, and not used any more.
+    pub(crate) saved: Option<String>,
+    /// All of it is to go: whoever finds this finishes that.
+    pub(crate) removing: bool,
+    /// What it was made from.
+    pub(crate) spec: String,
+}
+
+/// The file of a task.
+#[derive(Clone, Debug)]
+pub(crate) struct Records {
+    dir: PathBuf,
+}
+
+impl Records {
+    pub(crate) fn of(home: &Path) -> Self {
+        Self { dir: home.join(DIR) }
+    }
+
+    fn path(&self, task: &TaskName) -> PathBuf {
+        self.dir.join(format!("{}.json", task.as_str()))
+    }
+
+    /// Whoever makes, ends or puts away a task's sandbox is alone with it.
+    pub(crate) async fn lock(&self, task: &TaskName) -> Result<Lock> {
+        Lock::take(&self.dir.join(format!(".{}.lock", task.as_str())), PATIENCE, || ()).await
+    }
+
+    pub(crate) fn get(&self, task: &TaskName) -> Result<Option<State>> {
+        let path = self.path(task);
+        let what = || format!("reading {}", path.display());
+        match std::fs::read_to_string(&path) {
+            Ok(text) => serde_json::from_str(&text).map(Some).map_err(|_| {
+                Error::new(Kind::Invalid, what(), "it is damaged").with_hint(
+                    "it names the task's sandbox; remove it, and a sandbox that runs is found by its name",
+                )
+            }),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(Error::io(what(), error)),
+        }
+    }
+
+    pub(crate) fn put(&self, task: &TaskName, state: &State) -> Result<()> {
+        replace(&self.path(task), serde_json::to_string(state).unwrap_or_default().as_bytes())
+    }
+
+    pub(crate) fn remove(&self, task: &TaskName) -> Result<()> {
+        match std::fs::remove_file(self.path(task)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(Error::io(format!("removing {}", self.path(task).display()), error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// All tasks that have one.
+    pub(crate) fn tasks(&self) -> Vec<TaskName> {
+        let names = std::fs::read_dir(&self.dir).into_iter().flatten().flatten();
+        let mut all: Vec<TaskName> = names
+            .filter_map(|entry| {
+                let name = entry.file_name().into_string().ok()?;
+                TaskName::new(name.strip_suffix(".json")?).ok()
+            })
+            .collect();
+        all.sort();
+        all
+    }
+}

@@ -1,0 +1,56 @@
+# shellcheck shell=bash
+# Part modal: an emulated Modal, which Modal's own clients and Hermes are tried on.
+#
+# Nothing here reaches Modal itself.
+
+# The release of the Python client that Hermes 0.19 pins; the newest is the component's.
+readonly MODAL_OF_HERMES='modal==1.3.4' MODAL_HERMES='hermes-agent==0.19.0'
+
+part_modal() {
+    need_rust && bring_up modal || return 1
+    local bad=0
+    step "Modal's own client ($MODAL_NEWEST) on the emulator" modal_client "$MODAL_NEWEST" || bad=1
+    step "the same with sandboxes of the first kind" modal_client "$MODAL_NEWEST" 0 || bad=1
+    step "Modal's own client ($MODAL_OF_HERMES) on the emulator" modal_client "$MODAL_OF_HERMES" || bad=1
+    step "Hermes on the emulator" modal_hermes || bad=1
+    step "tests with sandboxes" modal_tests || bad=1
+    # The conformance suite on the backend joins here, as in part daytona.
+    step "no sandbox is left" no_modal_sandboxes || bad=1
+    return "$bad"
+}
+
+# modal_says PYTHON NAME: runs tests/NAME.py with that Python.
+modal_says() {
+    MODAL_SERVER_URL=$FARSHELL_TEST_MODAL MODAL_TOKEN_ID=ak-test MODAL_TOKEN_SECRET=as-test \
+        "$1" "crates/emulators/modal/tests/$2.py" "$FARSHELL_TEST_MODAL_IMAGE"
+}
+
+# modal_client REQUIREMENT [0]: with 0, sandboxes are of the first kind, also by a client that knows the second.
+modal_client() {
+    local python
+    python=$(modal_python "$1") && MODAL_SANDBOX_V2=${2:-1} modal_says "$python" sdk
+}
+
+# In an environment of its own: Hermes changes the packages beside it.
+modal_hermes() {
+    local python
+    python=$(modal_python "$MODAL_HERMES" "$MODAL_OF_HERMES") && modal_says "$python" hermes
+}
+
+# The test programs called modal, of all crates.
+modal_tests() {
+    if cargo nextest --version >/dev/null 2>&1; then
+        cargo nextest run --workspace --locked --no-fail-fast -E 'binary(modal)'
+    else
+        cargo test --workspace --locked --no-fail-fast --test modal
+    fi
+}
+
+# Sandboxes end on their own time.
+no_modal_sandboxes() {
+    local tries=100
+    until [[ -z $(ls "$FARSHELL_TEST_MODAL_DIR/sandboxes") ]] || ! ((tries--)); do
+        sleep 0.1
+    done
+    [[ -z $(ls "$FARSHELL_TEST_MODAL_DIR/sandboxes") ]] || { warn "left: $(ls "$FARSHELL_TEST_MODAL_DIR/sandboxes")"; return 1; }
+}
