@@ -388,7 +388,7 @@ impl Keeper {
 
     /// A foreground command, to its end. If this is dropped, a command that has begun goes on.
     pub async fn run(&self, request: RunRequest) -> Result<RunResult> {
-        self.run_observed(request, &()).await
+        Box::pin(self.run_observed(request, &())).await
     }
 
     /// The same for somebody who wants to know what it waits for.

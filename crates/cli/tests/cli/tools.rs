@@ -88,9 +88,9 @@ fn a_killed_server_leaves_the_old_file_or_the_new_one() {
             call.join().unwrap()
         });
         if said.code == 0 {
-            done += 1
+            done += 1;
         } else {
-            failed += 1
+            failed += 1;
         }
         // A write whose last byte had been sent may be done a moment later.
         for _ in 0..20 {

@@ -178,7 +178,7 @@ impl Exec {
             Ok(Ran { end, stdout: stdout?, stderr: stderr? })
         };
         let late = || ClientError::new("running a command in the sandbox", Fault::TimedOut);
-        tokio::time::timeout(limit + USUAL, ran).await.unwrap_or_else(|_| Err(late()))
+        tokio::time::timeout(limit + USUAL, Box::pin(ran)).await.unwrap_or_else(|_| Err(late()))
     }
 }
 
