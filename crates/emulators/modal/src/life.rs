@@ -11,6 +11,7 @@ use farshell_modal_proto::client::GenericResult;
 use farshell_modal_proto::client::generic_result::GenericStatus;
 use farshell_modal_proto::client::network_access::NetworkAccessType;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -36,6 +37,7 @@ pub(crate) async fn lead(world: Arc<World>, sandbox: Arc<Sandbox>) {
     };
     sandbox.finished();
     sandbox.phase.send_replace(Phase::Ended(ended));
+    sandbox.forget_execs();
     if *sandbox.exit_snapshot.borrow() == ExitSnapshot::Pending {
         let taken = exit_snapshot(&world, &sandbox).await;
         sandbox.exit_snapshot.send_replace(match taken {
@@ -99,7 +101,7 @@ async fn begin(world: &World, sandbox: &Sandbox) -> io::Result<Place> {
 pub(crate) async fn stand(
     world: &World,
     image: &Image,
-    dir: &std::path::Path,
+    dir: &Path,
     name: &str,
     extra: &[&str],
     cgroup: &Cgroup,
@@ -111,6 +113,7 @@ pub(crate) async fn stand(
         layers: world.layers.dir().to_owned(),
         trees: trees.clone(),
         hostname: "modal".into(),
+        freezer: cgroup.freezer().map(Path::to_owned),
     };
     std::fs::create_dir_all(&setup.root)?;
     // For people, and for tests that look for what is left.

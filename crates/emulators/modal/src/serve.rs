@@ -16,6 +16,8 @@ use tokio_rustls::rustls::{self, pki_types::PrivateKeyDer};
 
 /// Enough that no stream waits for a window.
 const WINDOW: u32 = 16 << 20;
+/// Open files at most; what runs in sandboxes gets the same.
+const FILES: u64 = 65_536;
 /// How a TLS connection begins; one without begins with the P of HTTP/2's preface.
 const HANDSHAKE: u8 = 0x16;
 
@@ -27,6 +29,10 @@ pub(crate) type Moves = mpsc::Sender<oneshot::Sender<String>>;
 /// # Errors
 /// It can't listen.
 pub fn run(options: Options) -> io::Result<()> {
+    // Each process has files open for its input and output.
+    let most = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let wish = rustix::process::Rlimit { current: Some(most.maximum.unwrap_or(FILES).min(FILES)), ..most };
+    let _ = rustix::process::setrlimit(rustix::process::Resource::Nofile, wish);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build()?;
     let served = runtime.block_on(serve(options));
     // A thread still waits for input, which may never come.

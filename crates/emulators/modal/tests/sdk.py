@@ -135,6 +135,18 @@ def snapshots(app, image, sandbox):
     refused(lambda: modal.Sandbox.create("true", app=app, image=missing), modal.exception.Error)
 
 
+def files(sandbox):
+    if not hasattr(sandbox, "filesystem"):
+        return
+    place = sandbox.filesystem
+    place.write_bytes(bytes(range(256)) * 1000, "/made/by/us")
+    equal(place.read_bytes("/made/by/us"), bytes(range(256)) * 1000)
+    equal(place.stat("/made/by/us").size, 256_000)
+    equal([entry.name for entry in place.list_files("/made/by")], ["us"])
+    place.remove("/made", recursive=True)
+    refused(lambda: place.read_bytes("/made/by/us"), modal.exception.Error)
+
+
 def ends(app, image, sandbox):
     results = []
     waiting = threading.Thread(target=lambda: results.append(sandbox.wait(raise_on_termination=False)))
@@ -189,6 +201,7 @@ def main():
         lambda: streams(sandbox),
         lambda: tags_and_lists(app, sandbox),
         lambda: snapshots(app, image, sandbox),
+        lambda: files(sandbox),
         lambda: ends(app, image, sandbox),
         lambda: names(app, image),
         lambda: builds(app),
