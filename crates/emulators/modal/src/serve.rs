@@ -10,6 +10,7 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::{self, pki_types::PrivateKeyDer};
@@ -70,11 +71,13 @@ async fn serve(options: Options) -> io::Result<()> {
     let mut rest = [0; 64];
     let ending = async { while stdin.read(&mut rest).await.is_ok_and(|n| n > 0) {} };
     tokio::pin!(ending);
-    let mut term = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+    let mut term = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
     loop {
         tokio::select! {
             () = &mut ending => break,
             _ = term.recv() => break,
+            _ = interrupt.recv() => break,
             Some(answer) = moving.recv() => {
                 let next = open_router(&world, &calls, &tls).await?;
                 drop(std::mem::replace(&mut router, next));

@@ -98,10 +98,9 @@ def streams(sandbox):
     many = [sandbox.exec("sh", "-c", f"echo {number}") for number in range(10)]
     equal([process.stdout.read() for process in many], [f"{number}\n" for number in range(10)])
 
-    if VERSION >= (1, 4) or "pty" in modal.Sandbox.exec.__doc__:
-        process = sandbox.exec("sh", "-c", "test -t 0 && test -t 1 && echo terminal", pty=True)
-        equal(process.wait(), 0)
-        equal(process.stdout.read().strip(), "terminal")
+    process = sandbox.exec("sh", "-c", "test -t 0 && test -t 1 && echo terminal", pty=True)
+    equal(process.wait(), 0)
+    equal(process.stdout.read().strip(), "terminal")
 
 
 def tags_and_lists(app, sandbox):

@@ -75,12 +75,20 @@ async fn of_one_that_is_killed_in_a_snapshot() {
     }
     // So much that copying it takes a while.
     sandbox.sh("head -c 300000000 /dev/zero > /big").await;
-    let taking = tokio::spawn(async move { sandbox.snapshot(-1).await });
-    let before = Instant::now();
-    while std::fs::read_to_string(format!("{group}/freezer.state"))
-        .is_ok_and(|state| state.trim() != "FROZEN")
-    {
-        assert!(before.elapsed() < PATIENCE && !taking.is_finished());
+    let take = || {
+        let sandbox = sandbox.clone();
+        tokio::spawn(async move { sandbox.snapshot(-1).await })
+    };
+    let (mut taking, before) = (take(), Instant::now());
+    let frozen = || {
+        std::fs::read_to_string(format!("{group}/freezer.state")).is_ok_and(|state| state.trim() == "FROZEN")
+    };
+    while !frozen() {
+        assert!(before.elapsed() < PATIENCE);
+        // It was not seen: again.
+        if taking.is_finished() {
+            taking = take();
+        }
         tokio::task::yield_now().await;
     }
     emulator.child.kill().unwrap();

@@ -94,7 +94,7 @@ async fn starts_that_are_slow_or_fail() {
     let Some(emulator) = Emulator::start(&[]) else { return };
     let modal = emulator.client().await;
     emulator.arm(
-        r#"[{"kind":"slow-start","ms":700},{"kind":"slow-start","ms":700},{"kind":"slow-start","ms":60000}]"#,
+        r#"[{"kind":"slow-start","ms":700},{"kind":"slow-start","ms":3000},{"kind":"slow-start","ms":60000}]"#,
     );
     let before = Instant::now();
     // It is made at once; the first process waits for it.
