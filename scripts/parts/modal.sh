@@ -37,13 +37,12 @@ modal_hermes() {
     python=$(modal_python "$MODAL_HERMES" "$MODAL_OF_HERMES") && modal_says "$python" hermes
 }
 
-# The test programs called modal, of these crates.
+# The test programs called modal, of all crates.
 modal_tests() {
-    local which=(-p farshell-modal-proto -p farshell-modal-emulator --locked --no-fail-fast)
     if cargo nextest --version >/dev/null 2>&1; then
-        cargo nextest run "${which[@]}" -E 'binary(modal)'
+        cargo nextest run --workspace --locked --no-fail-fast -E 'binary(modal)'
     else
-        cargo test "${which[@]}" --test modal
+        cargo test --workspace --locked --no-fail-fast --test modal
     fi
 }
 
