@@ -66,7 +66,6 @@ pub(crate) struct Story {
     pub(crate) files: Mutex<Option<String>>,
     /// A connection costs, and is closed when nobody has used it for this long.
     pub(crate) rests: Mutex<Option<Duration>>,
-    pub(crate) connected: AtomicUsize,
 }
 
 #[derive(Debug)]
