@@ -57,29 +57,26 @@ trap : TERM INT HUP
 
 const TAIL: &str = r#" </dev/null &
 child=$!
-# Without an outpost there is no lease, and nobody who could use the job.
+# Without an outpost there is no lease, and nobody who could use the job. The directory is there as long as the child is.
 (
     n=0
-    while [ ! -S "$shared/$socket" ] && kill -0 "$child"; do
-        if [ "$n" -ge "$start" ]; then
+    while [ -d "$shared" ] && [ ! -S "$shared/$socket" ]; do
+        if [ "$n" -eq "$start" ]; then
             echo "FATAL: the outpost does not listen after $start s" >&3
             kill "$child"
-            sleep 10 3>&-
+        elif [ "$n" -gt $((start + 10)) ]; then
             kill -9 "$child"
-            exit
         fi
         n=$((n + 1))
         sleep 1 3>&-
     done
 ) </dev/null 3>&2 >/dev/null 2>&1 &
-watch=$!
 wait "$child"
 status=$?
 while kill -0 "$child" 2>/dev/null; do
     wait "$child"
     status=$?
 done
-kill "$watch" 2>/dev/null
 rm -rf "$door"
 exit "$status"
 "#;
