@@ -317,7 +317,7 @@ mod tests {
         assert_eq!(kept.files, kept.kept);
         assert_eq!((once.kept.clone(), once.private.clone()), (kept.kept, kept.private));
         assert_ne!(once.files, once.kept);
-        assert_eq!(once.all_files(), [once.kept.clone(), once.files.clone()]);
+        assert_eq!(once.all_files(), [once.kept.clone(), once.files]);
     }
 
     #[test]

@@ -9,7 +9,9 @@
 mod rig;
 
 use rig::{World, finish, wait_until};
+use rustix::process::Signal;
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 /// A world whose commands run in jobs. Nothing if there is no Slurm, and that is said.
 fn world(partition: &str) -> Option<World> {
@@ -52,9 +54,30 @@ fn says(world: &World, command: &str) -> String {
     said.stdout
 }
 
-fn interrupt(child: &std::process::Child) {
+fn signal(child: &std::process::Child, signal: Signal) {
     let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    rustix::process::kill_process(pid, signal).unwrap();
+}
+
+/// One at a time: the partition has room for one job.
+static NARROW: Mutex<()> = Mutex::new(());
+
+/// A job of somebody else's that leaves no room.
+fn blocker() -> String {
+    let id = slurm("sbatch", &["--parsable", "-p", "narrow", "-o", "/dev/null", "--wrap", "sleep 1000"]);
+    wait_until("somebody else's job runs", || slurm("squeue", &["-h", "-j", &id, "-o", "%T"]) == "RUNNING");
+    id
+}
+
+/// A command that waits in the queue.
+fn waiting(world: &World, command: &str) -> std::process::Child {
+    let progress = || {
+        let list = world.json(&["env", "list", "--json"]);
+        list["environments"][0]["progress"]["message"].as_str().unwrap_or_default().to_owned()
+    };
+    let waiting = world.command(&["run", command]).spawn().unwrap();
+    wait_until("it is shown as queued", || progress().contains("is queued in partition narrow"));
+    waiting
 }
 
 #[test]
@@ -88,33 +111,59 @@ fn state_carries_over_calls_and_servers_and_the_job_is_shown_and_ended_from_outs
 }
 
 #[test]
+fn a_job_that_nobody_uses_is_given_back_and_its_files_are_there_in_the_next() {
+    let Some(world) = world("frail") else { return };
+    let world = world.with("TERMINAL_LIFETIME_SECONDS", "1");
+    says(&world, "echo kept > /workspace/file");
+    wait_until("its node is given back", || jobs("frail").is_empty());
+    assert_eq!(world.json(&["env", "list", "--json"])["environments"].as_array().unwrap().len(), 1);
+    assert_eq!(says(&world, "cat /workspace/file"), "kept\n");
+    assert_eq!(world.call(&["env", "rm", "--files"]).code, 0);
+    assert!(jobs("frail").is_empty());
+}
+
+#[test]
+fn a_server_that_is_killed_leaves_its_job_in_the_queue_for_the_next() {
+    let Some(world) = world("narrow") else { return };
+    let _only = NARROW.lock().unwrap_or_else(PoisonError::into_inner);
+    let blocker = blocker();
+    let mut lost = waiting(&world, "echo lost");
+    let before = jobs("narrow");
+    assert_eq!(before.len(), 1);
+    // Whoever waits would start another server, and be the one who finds it.
+    signal(&lost, Signal::STOP);
+    world.kill_server();
+    lost.kill().unwrap();
+    lost.wait().unwrap();
+    let again = waiting(&world, "echo again");
+    assert_eq!(jobs("narrow"), before);
+    slurm("scancel", &[&blocker]);
+    let said = finish(again);
+    assert_eq!((said.stdout.as_str(), said.code), ("again\n", 0), "{said:?}");
+    assert_eq!(jobs("narrow"), before);
+    assert_eq!(world.call(&["env", "rm", "--files"]).code, 0);
+    assert!(jobs("narrow").is_empty());
+}
+
+#[test]
 fn who_waits_in_the_queue_is_told_and_can_go_away() {
     let Some(world) = world("narrow") else { return };
-    let blocker = slurm("sbatch", &["--parsable", "-p", "narrow", "-o", "/dev/null", "--wrap", "sleep 1000"]);
-    wait_until("somebody else's job runs", || {
-        slurm("squeue", &["-h", "-j", &blocker, "-o", "%T"]) == "RUNNING"
-    });
-    let progress = || {
-        let list = world.json(&["env", "list", "--json"]);
-        list["environments"][0]["progress"]["message"].as_str().unwrap_or_default().to_owned()
-    };
-    let waiting = world.command(&["run", "echo in"]).spawn().unwrap();
-    wait_until("it is shown as queued", || progress().contains("is queued in partition narrow"));
+    let _only = NARROW.lock().unwrap_or_else(PoisonError::into_inner);
+    let blocker = blocker();
+    let first = waiting(&world, "echo in");
     assert_eq!(jobs("narrow").len(), 1);
-    interrupt(&waiting);
-    let said = finish(waiting);
+    signal(&first, Signal::INT);
+    let said = finish(first);
     assert!(said.code != 0 && said.stdout.is_empty(), "{said:?}");
     wait_until("its job has left the queue", || jobs("narrow").is_empty());
-    let waiting = world.command(&["run", "echo in"]).spawn().unwrap();
-    wait_until("it is shown as queued", || progress().contains("is queued in partition narrow"));
+    let second = waiting(&world, "echo in");
     assert_eq!(world.call(&["env", "rm"]).code, 0);
-    let said = finish(waiting);
+    let said = finish(second);
     assert!(said.code != 0 && said.stderr.contains("out of the queue"), "{said:?}");
     assert!(jobs("narrow").is_empty());
-    let waiting = world.command(&["run", "echo in"]).spawn().unwrap();
-    wait_until("it is shown as queued", || progress().contains("is queued in partition narrow"));
+    let third = waiting(&world, "echo in");
     slurm("scancel", &[&blocker]);
-    let said = finish(waiting);
+    let said = finish(third);
     assert_eq!((said.stdout.as_str(), said.code), ("in\n", 0), "{said:?}");
     assert_eq!(world.call(&["env", "rm", "--files"]).code, 0);
     assert!(jobs("narrow").is_empty());

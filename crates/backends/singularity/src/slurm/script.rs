@@ -57,29 +57,26 @@ trap : TERM INT HUP
 
 const TAIL: &str = r#" </dev/null &
 child=$!
-# Without an outpost there is no lease, and nobody who could use the job.
+# Without an outpost there is no lease, and nobody who could use the job. The directory is there as long as the child is.
 (
     n=0
-    while [ ! -S "$shared/$socket" ] && kill -0 "$child"; do
-        if [ "$n" -ge "$start" ]; then
+    while [ -d "$shared" ] && [ ! -S "$shared/$socket" ]; do
+        if [ "$n" -eq "$start" ]; then
             echo "FATAL: the outpost does not listen after $start s" >&3
             kill "$child"
-            sleep 10 3>&-
+        elif [ "$n" -gt $((start + 10)) ]; then
             kill -9 "$child"
-            exit
         fi
         n=$((n + 1))
         sleep 1 3>&-
     done
 ) </dev/null 3>&2 >/dev/null 2>&1 &
-watch=$!
 wait "$child"
 status=$?
 while kill -0 "$child" 2>/dev/null; do
     wait "$child"
     status=$?
 done
-kill "$watch" 2>/dev/null
 rm -rf "$door"
 exit "$status"
 "#;
@@ -273,36 +270,53 @@ mod tests {
 
     #[test]
     fn a_bridge_ends_when_nobody_listens_and_not_before() {
+        use std::os::unix::fs::OpenOptionsExt;
         let dir = tempfile::tempdir().unwrap();
-        std::fs::create_dir(dir.path().join("s")).unwrap();
-        let _outpost = UnixListener::bind(dir.path().join("s/sock")).unwrap();
-        // Each time it is opened, one reading.
-        let beat = dir.path().join("beat");
-        assert!(Command::new("mkfifo").arg(&beat).status().unwrap().success());
-        let mut bridge = bridge_to(dir.path(), "exec cat", &beat).spawn().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        for name in ["s", "bin"] {
+            std::fs::create_dir(path(name)).unwrap();
+        }
+        let _outpost = UnixListener::bind(path("s/sock")).unwrap();
+        // A pause lasts as long as the test says: until it is told to end, and has said that it was.
+        for name in ["tick", "tock"] {
+            assert!(Command::new("mkfifo").arg(path(name)).status().unwrap().success());
+        }
+        let sleep = program(&path("bin"), "cd \"${0%/*}/..\"; read x <tick; timeout 60 sh -c 'echo >tock'");
+        std::fs::rename(sleep, path("bin/sleep")).unwrap();
+        let mut command = bridge_to(dir.path(), "exec cat", &path("beat"));
+        command.env("PATH", format!("{}:/usr/bin:/bin", path("bin").display()));
+        let mut bridge = command.spawn().unwrap();
         let (mut to, mut from) = (bridge.stdin.take().unwrap(), bridge.stdout.take().unwrap());
         let deadline = Instant::now() + Duration::from_secs(60);
-        // False if nobody reads it any more.
-        let mut say = |text: &str| {
-            use std::os::unix::fs::OpenOptionsExt;
+        // What it finds after the next pause. False if there is none, because it has ended.
+        let mut finds = |beat: &str| {
             let flags = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap();
             loop {
                 assert!(Instant::now() < deadline);
-                match std::fs::OpenOptions::new().write(true).custom_flags(flags).open(&beat) {
-                    Ok(mut file) => return file.write_all(text.as_bytes()).is_ok(),
+                match std::fs::OpenOptions::new().write(true).custom_flags(flags).open(path("tick")) {
+                    Ok(mut tick) => {
+                        std::fs::write(path("beat"), beat).unwrap();
+                        tick.write_all(b"\n").unwrap();
+                        drop(tick);
+                        return std::fs::read(path("tock")).is_ok();
+                    }
                     Err(_) if bridge.try_wait().unwrap().is_some() => return false,
                     Err(_) => std::thread::sleep(Duration::from_millis(1)),
                 }
             }
         };
-        for text in ["1\n", "", "2\n", "", "", "3\n", "", "", "", "4\n"] {
-            assert!(say(text), "{text:?}");
+        for beat in ["", "1\n", "", "2\n", "", "2\n", "", "", "3\n", "3\n", "4\n"] {
+            assert!(finds(beat), "{beat:?}");
         }
         to.write_all(b"x").unwrap();
         let mut echo = [0];
         from.read_exact(&mut echo).unwrap();
         assert_eq!(&echo, b"x");
-        while say("") {}
+        let mut missed = 0;
+        while finds("") {
+            missed += 1;
+        }
+        assert_eq!(missed, MISSED);
         assert_eq!(from.read(&mut echo).unwrap(), 0);
     }
 
