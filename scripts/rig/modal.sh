@@ -30,7 +30,7 @@ modal_up() {
     # It ends with its input.
     mkfifo "$RUN/modal.life" || return 1
     exec {MODAL_LIFE}<>"$RUN/modal.life"
-    "$FARSHELL_TEST_MODAL_BIN" --dir "$FARSHELL_TEST_MODAL_DIR" --image "$FARSHELL_TEST_MODAL_IMAGE=host" \
+    "$FARSHELL_TEST_MODAL_BIN" --dir "$FARSHELL_TEST_MODAL_DIR" --image "$FARSHELL_TEST_MODAL_IMAGE=host" --image debian:12=host \
         <&"$MODAL_LIFE" >"$RUN/modal.urls" 2>"$RUN/logs/modal.log" &
     MODAL_PID=$!
     local tries=100

@@ -1,5 +1,4 @@
 //! Names and numbers are those of Modal's own package.
-#![expect(clippy::unwrap_used, clippy::print_stderr, reason = "tests")]
 
 use std::io::Write;
 use std::process::{Command, Stdio};

@@ -87,11 +87,17 @@ impl Cgroup {
         }
     }
 
+    /// The first process of a sandbox, and with it all others.
     pub(crate) fn join(&self, pid: u32) -> io::Result<()> {
-        for dir in [&self.memory, &self.cpu, &self.freezer].into_iter().flatten() {
+        for dir in [&self.memory, &self.cpu].into_iter().flatten() {
             std::fs::write(dir.join("cgroup.procs"), pid.to_string())?;
         }
         Ok(())
+    }
+
+    /// Joined by each process when it starts.
+    pub(crate) fn freezer(&self) -> Option<&Path> {
+        self.freezer.as_deref()
     }
 
     /// Whether a process was killed because there was no memory left.
@@ -119,6 +125,15 @@ impl Cgroup {
     }
 }
 
+pub(crate) fn thaw(freezer: &Path) {
+    let _ = std::fs::write(freezer.join("freezer.state"), "THAWED");
+}
+
+/// Puts the caller there.
+pub(crate) fn enter(freezer: &Path) -> io::Result<()> {
+    std::fs::write(freezer.join("cgroup.procs"), "0")
+}
+
 /// Thaws when dropped.
 #[derive(Debug)]
 pub(crate) struct Frozen<'a>(Option<&'a Path>);
@@ -126,7 +141,7 @@ pub(crate) struct Frozen<'a>(Option<&'a Path>);
 impl Drop for Frozen<'_> {
     fn drop(&mut self) {
         if let Some(dir) = self.0 {
-            let _ = std::fs::write(dir.join("freezer.state"), "THAWED");
+            thaw(dir);
         }
     }
 }

@@ -4,6 +4,7 @@
 //! It stays outside of the root, so that nothing of the emulator is needed or found in there: what it starts is this same
 //! program as `spawn`, which enters the root and becomes the process that is wanted.
 
+use crate::files;
 use crate::wire::{Event, Order, Setup, Spawn, Status, Terminal, receive, send};
 use farshell_emulator_inside as inside;
 use rustix::mount::{MountFlags, mount};
@@ -60,7 +61,7 @@ pub fn run() -> io::Result<()> {
             Order::Setup(_) => {}
             Order::Spawn(wish) => {
                 let mut ids = running.lock();
-                let begun = start(&setup.root, &wish, files);
+                let begun = start(&setup, &wish, files);
                 let _one = said.lock();
                 let _ = match begun {
                     Ok((pid, control)) => {
@@ -79,6 +80,10 @@ pub fn run() -> io::Result<()> {
                 }
             }
         }
+    }
+    // What is frozen can't be killed, and the emulator may have ended in the middle of a snapshot.
+    if let Some(freezer) = &setup.freezer {
+        crate::cgroup::thaw(freezer);
     }
     Ok(())
 }
@@ -153,9 +158,10 @@ fn overlay(lower: &[PathBuf], upper: &Path, work: &Path, at: &Path) -> io::Resul
 }
 
 /// The process, and the controlling side of its terminal.
-fn start(root: &Path, wish: &Spawn, files: Vec<OwnedFd>) -> io::Result<(i32, Option<OwnedFd>)> {
+fn start(setup: &Setup, wish: &Spawn, files: Vec<OwnedFd>) -> io::Result<(i32, Option<OwnedFd>)> {
     let mut command = Command::new("/proc/self/exe");
-    command.env_clear().arg("spawn").arg(root).arg(&wish.workdir);
+    command.env_clear().arg("spawn").arg(&setup.root).arg(&wish.workdir);
+    command.arg(setup.freezer.as_deref().unwrap_or(Path::new("")));
     command.arg(if wish.terminal.is_some() { "terminal" } else { "" });
     // Not as variables: some would mean something to this program's loader, outside of the root.
     command.arg(wish.env.len().to_string());
@@ -164,7 +170,7 @@ fn start(root: &Path, wish: &Spawn, files: Vec<OwnedFd>) -> io::Result<(i32, Opt
     let mut files = files.into_iter();
     match &wish.terminal {
         Some(size) => {
-            let (ours, theirs) = terminal(root, size)?;
+            let (ours, theirs) = terminal(&setup.root, size)?;
             command.stdin(theirs.try_clone()?).stdout(theirs.try_clone()?).stderr(theirs);
             control = Some(ours);
         }
@@ -188,7 +194,7 @@ fn terminal(root: &Path, size: &Terminal) -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((ours, theirs))
 }
 
-/// `spawn ROOT WORKDIR terminal|'' COUNT [NAME=VALUE…] PROGRAM [ARGUMENT…]`: becomes that program, in a session of its
+/// `spawn ROOT WORKDIR FREEZER terminal|'' COUNT [NAME=VALUE…] PROGRAM [ARGUMENT…]`: becomes that program, in a session of its
 /// own. What keeps it from that is said on standard error, with the exit codes of shells.
 ///
 /// # Errors
@@ -196,14 +202,21 @@ fn terminal(root: &Path, size: &Terminal) -> io::Result<(OwnedFd, OwnedFd)> {
 pub fn spawn(args: impl Iterator<Item = OsString>) -> io::Result<()> {
     let mut args = args;
     let mut next = || args.next().ok_or_else(|| io::Error::other("spawn needs more arguments"));
-    let (root, workdir, terminal, count, program);
-    (root, workdir, terminal, count) = (next()?, next()?, next()? == "terminal", next()?);
+    let (root, workdir, freezer) = (next()?, next()?, next()?);
+    let (terminal, count) = (next()? == "terminal", next()?);
     let count: usize = count.to_str().and_then(|text| text.parse().ok()).unwrap_or(0);
     let env = (0..count).map(|_| next()).collect::<io::Result<Vec<_>>>()?;
-    program = next()?;
+    let program = next()?;
+    if !freezer.is_empty() {
+        crate::cgroup::enter(Path::new(&freezer))?;
+    }
     let entered = enter(Path::new(&root), Path::new(&workdir), terminal);
     let error = match entered {
         Err(error) => error,
+        Ok(()) if program == files::PROGRAM => {
+            let wish = args.next().unwrap_or_default();
+            std::process::exit(files::run(&wish.to_string_lossy()));
+        }
         Ok(()) => {
             let mut command = Command::new(&program);
             command.args(args).env_clear();

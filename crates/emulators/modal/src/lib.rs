@@ -24,6 +24,7 @@ mod cgroup;
 mod client;
 mod copy;
 mod delay;
+mod files;
 mod ids;
 mod images;
 mod jwt;

@@ -11,6 +11,7 @@ use farshell_modal_proto::client::GenericResult;
 use farshell_modal_proto::client::generic_result::GenericStatus;
 use farshell_modal_proto::client::network_access::NetworkAccessType;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -36,6 +37,7 @@ pub(crate) async fn lead(world: Arc<World>, sandbox: Arc<Sandbox>) {
     };
     sandbox.finished();
     sandbox.phase.send_replace(Phase::Ended(ended));
+    sandbox.forget_execs();
     if *sandbox.exit_snapshot.borrow() == ExitSnapshot::Pending {
         let taken = exit_snapshot(&world, &sandbox).await;
         sandbox.exit_snapshot.send_replace(match taken {
@@ -43,6 +45,7 @@ pub(crate) async fn lead(world: Arc<World>, sandbox: Arc<Sandbox>) {
             Err(error) => ExitSnapshot::Failed(error.to_string()),
         });
     }
+    sandbox.release_image();
     let _ = tokio::fs::remove_dir_all(&sandbox.dir).await;
     sandbox.done.send_replace(true);
 }
@@ -77,7 +80,9 @@ async fn begin(world: &World, sandbox: &Sandbox) -> io::Result<Place> {
         world.say(&format!("{}: the list of allowed addresses is not enforced", sandbox.id));
     }
     let extra: &[&str] = if blocked { &["--net", "--uts"] } else { &["--uts"] };
-    let (root, trees) = stand(world, &sandbox.image, &sandbox.dir, &sandbox.id, extra, &cgroup).await?;
+    let image = sandbox.image().ok_or_else(|| io::Error::other("it has ended"))?;
+    let stood = stand(world, &image, &sandbox.dir, &sandbox.id, extra, &cgroup).await;
+    let (root, trees) = stood.inspect_err(|_| cgroup.remove())?;
     let main = match definition.entrypoint_args.as_slice() {
         [] => None,
         args => {
@@ -89,7 +94,14 @@ async fn begin(world: &World, sandbox: &Sandbox) -> io::Result<Place> {
                 keep_stdout: true,
                 keep_stderr: true,
             };
-            Some(Process::start(&root, &sandbox.dir, wish).await?)
+            match Process::start(&root, &sandbox.dir, wish).await {
+                Ok(main) => Some(main),
+                Err(error) => {
+                    root.stop().await;
+                    cgroup.remove();
+                    return Err(error);
+                }
+            }
         }
     };
     Ok(Place { root, trees, cgroup, main })
@@ -99,7 +111,7 @@ async fn begin(world: &World, sandbox: &Sandbox) -> io::Result<Place> {
 pub(crate) async fn stand(
     world: &World,
     image: &Image,
-    dir: &std::path::Path,
+    dir: &Path,
     name: &str,
     extra: &[&str],
     cgroup: &Cgroup,
@@ -111,6 +123,7 @@ pub(crate) async fn stand(
         layers: world.layers.dir().to_owned(),
         trees: trees.clone(),
         hostname: "modal".into(),
+        freezer: cgroup.freezer().map(Path::to_owned),
     };
     std::fs::create_dir_all(&setup.root)?;
     // For people, and for tests that look for what is left.
@@ -125,7 +138,7 @@ pub(crate) fn terminal(pty: &farshell_modal_proto::client::PtyInfo) -> Terminal 
 
 pub(crate) fn workdir(sandbox: &Sandbox) -> String {
     let own = sandbox.definition.workdir.clone().filter(|dir| !dir.is_empty());
-    own.or_else(|| sandbox.image.workdir()).unwrap_or_else(|| "/".into())
+    own.or_else(|| sandbox.image()?.workdir()).unwrap_or_else(|| "/".into())
 }
 
 /// The image's, the sandbox's, then the process's own: later ones win.
@@ -136,7 +149,7 @@ pub(crate) fn environment(sandbox: &Sandbox, own: &[(String, String)]) -> Vec<(S
         ("MODAL_IMAGE_ID", &sandbox.definition.image_id),
     ];
     let mut all = std::collections::BTreeMap::new();
-    all.extend(sandbox.image.env());
+    all.extend(sandbox.image().map(|image| image.env()).unwrap_or_default());
     all.extend(given.map(|(name, value)| (name.to_owned(), value.to_owned())));
     all.extend(sandbox.env.iter().cloned());
     all.extend(own.iter().cloned());

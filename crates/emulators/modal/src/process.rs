@@ -117,6 +117,13 @@ impl Process {
             process.stdin.lock().await.to = Some(Arc::new(nonblocking(to.into())?));
         }
         process.stdin.lock().await.terminal = terminal;
+        tokio::spawn({
+            let process = Arc::clone(&process);
+            async move {
+                process.wait().await;
+                process.stdin.lock().await.to = None;
+            }
+        });
         Ok(process)
     }
 

@@ -23,7 +23,8 @@ pub(crate) struct Sandbox {
     pub(crate) second: bool,
     pub(crate) app: String,
     pub(crate) definition: proto::Sandbox,
-    pub(crate) image: Arc<Image>,
+    /// Until it has ended: an image that was deleted goes with the last sandbox that stands on it.
+    image: Mutex<Option<Arc<Image>>>,
     pub(crate) env: Vec<(String, String)>,
     pub(crate) created: f64,
     /// What it writes, and its logs.
@@ -101,7 +102,7 @@ impl Sandbox {
             second,
             app,
             definition,
-            image,
+            image: Mutex::new(Some(image)),
             env,
             created,
             phase: watch::Sender::new(Phase::Starting),
@@ -193,6 +194,19 @@ impl Sandbox {
         if book.execs.get(id).is_some_and(|cell| !cell.initialized()) {
             book.execs.remove(id);
         }
+    }
+
+    /// Nobody can ask for them any more; their logs are open files.
+    pub(crate) fn forget_execs(&self) {
+        self.book().execs.clear();
+    }
+
+    pub(crate) fn image(&self) -> Option<Arc<Image>> {
+        self.image.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn release_image(&self) {
+        *self.image.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     pub(crate) fn exec(&self, id: &str) -> Result<Arc<Process>, Status> {

@@ -10,12 +10,15 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::{self, pki_types::PrivateKeyDer};
 
 /// Enough that no stream waits for a window.
 const WINDOW: u32 = 16 << 20;
+/// Open files at most; what runs in sandboxes gets the same.
+const FILES: u64 = 65_536;
 /// How a TLS connection begins; one without begins with the P of HTTP/2's preface.
 const HANDSHAKE: u8 = 0x16;
 
@@ -27,6 +30,10 @@ pub(crate) type Moves = mpsc::Sender<oneshot::Sender<String>>;
 /// # Errors
 /// It can't listen.
 pub fn run(options: Options) -> io::Result<()> {
+    // Each process has files open for its input and output.
+    let most = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let wish = rustix::process::Rlimit { current: Some(most.maximum.unwrap_or(FILES).min(FILES)), ..most };
+    let _ = rustix::process::setrlimit(rustix::process::Resource::Nofile, wish);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build()?;
     let served = runtime.block_on(serve(options));
     // A thread still waits for input, which may never come.
@@ -64,11 +71,13 @@ async fn serve(options: Options) -> io::Result<()> {
     let mut rest = [0; 64];
     let ending = async { while stdin.read(&mut rest).await.is_ok_and(|n| n > 0) {} };
     tokio::pin!(ending);
-    let mut term = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+    let mut term = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
     loop {
         tokio::select! {
             () = &mut ending => break,
             _ = term.recv() => break,
+            _ = interrupt.recv() => break,
             Some(answer) = moving.recv() => {
                 let next = open_router(&world, &calls, &tls).await?;
                 drop(std::mem::replace(&mut router, next));

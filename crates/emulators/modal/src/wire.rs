@@ -31,6 +31,8 @@ pub(crate) struct Setup {
     pub(crate) layers: PathBuf,
     pub(crate) trees: Vec<Tree>,
     pub(crate) hostname: String,
+    /// A control group in which all but the first process are, so that someone is awake who can thaw them.
+    pub(crate) freezer: Option<PathBuf>,
 }
 
 #[derive(Debug, Deserialize, Serialize)]

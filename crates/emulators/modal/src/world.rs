@@ -98,7 +98,10 @@ impl World {
         sandbox: &Arc<Sandbox>,
         ttl: Option<u32>,
     ) -> io::Result<String> {
-        let built = sandbox.image.built().ok_or_else(|| io::Error::other("the image was not built"))?;
+        let built = sandbox
+            .image()
+            .and_then(|image| image.built())
+            .ok_or_else(|| io::Error::other("the image was not built"))?;
         let (world, owner) = (Arc::clone(self), Arc::clone(sandbox));
         let copying = tokio::task::spawn_blocking(move || -> io::Result<Built> {
             let Some(place) = owner.place.get() else {

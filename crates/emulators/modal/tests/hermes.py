@@ -47,9 +47,8 @@ def main():
     environment = ModalEnvironment(image=TAG, cwd="/root", timeout=60, task_id=TASK)
     equal(ran(environment, "cat /root/file"), (0, "data"))
     result = environment.execute("sleep 600", timeout=2)
-    # Its own clock, the SDK's and the server's race for it; the sandbox stays.
+    # Three clocks race for it, Hermes', the SDK's and the server's. If Hermes' wins it ends the whole sandbox.
     assert result["returncode"] in (-1, 124, 137), result
-    equal(ran(environment, "echo still here"), (0, "still here"))
     environment.cleanup()
     print(f"Hermes {importlib.metadata.version('hermes-agent')} on modal {importlib.metadata.version('modal')}: all is well")
 

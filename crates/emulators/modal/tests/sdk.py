@@ -98,10 +98,9 @@ def streams(sandbox):
     many = [sandbox.exec("sh", "-c", f"echo {number}") for number in range(10)]
     equal([process.stdout.read() for process in many], [f"{number}\n" for number in range(10)])
 
-    if VERSION >= (1, 4) or "pty" in modal.Sandbox.exec.__doc__:
-        process = sandbox.exec("sh", "-c", "test -t 0 && test -t 1 && echo terminal", pty=True)
-        equal(process.wait(), 0)
-        equal(process.stdout.read().strip(), "terminal")
+    process = sandbox.exec("sh", "-c", "test -t 0 && test -t 1 && echo terminal", pty=True)
+    equal(process.wait(), 0)
+    equal(process.stdout.read().strip(), "terminal")
 
 
 def tags_and_lists(app, sandbox):
@@ -133,6 +132,18 @@ def snapshots(app, image, sandbox):
     fresh.terminate()
     missing = modal.Image.from_id("im-" + "0" * 22)
     refused(lambda: modal.Sandbox.create("true", app=app, image=missing), modal.exception.Error)
+
+
+def files(sandbox):
+    if not hasattr(sandbox, "filesystem"):
+        return
+    place = sandbox.filesystem
+    place.write_bytes(bytes(range(256)) * 1000, "/made/by/us")
+    equal(place.read_bytes("/made/by/us"), bytes(range(256)) * 1000)
+    equal(place.stat("/made/by/us").size, 256_000)
+    equal([entry.name for entry in place.list_files("/made/by")], ["us"])
+    place.remove("/made", recursive=True)
+    refused(lambda: place.read_bytes("/made/by/us"), modal.exception.Error)
 
 
 def ends(app, image, sandbox):
@@ -189,6 +200,7 @@ def main():
         lambda: streams(sandbox),
         lambda: tags_and_lists(app, sandbox),
         lambda: snapshots(app, image, sandbox),
+        lambda: files(sandbox),
         lambda: ends(app, image, sandbox),
         lambda: names(app, image),
         lambda: builds(app),

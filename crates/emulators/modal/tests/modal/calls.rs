@@ -50,7 +50,7 @@ async fn tokens_are_checked() {
 
 #[tokio::test]
 async fn access_to_the_router_ends() {
-    let Some(emulator) = Emulator::start(&["--jwt-secs", "1"]) else { return };
+    let Some(emulator) = Emulator::start(&["--jwt-secs", "3"]) else { return };
     let modal = emulator.client().await;
     let sandbox = modal.sandbox().await;
     // It is over at some moment; then a new one helps.

@@ -58,6 +58,51 @@ async fn of_one_that_ends() {
     assert_eq!(std::fs::read_dir(emulator.dir.path().join("emulator")).unwrap().count(), 0);
 }
 
+/// What is frozen does not die of a kill; nor does it stay.
+#[tokio::test]
+async fn of_one_that_is_killed_in_a_snapshot() {
+    let Some(mut emulator) = Emulator::start(&[]) else { return };
+    let (mark, dir) = (mark(), emulator.dir.path().to_string_lossy().into_owned());
+    let sandbox = {
+        let modal = emulator.client().await;
+        modal.create(modal.definition(&["sleep", &mark])).await
+    };
+    sandbox.sh("true").await;
+    let group = format!("/sys/fs/cgroup/freezer/farshell-modal-{}-{}", emulator.child.id(), sandbox.id);
+    if !std::path::Path::new(&group).exists() {
+        eprintln!("skipped: {group} could not be made; nothing is frozen here");
+        return;
+    }
+    // So much that copying it takes a while.
+    sandbox.sh("head -c 300000000 /dev/zero > /big").await;
+    let take = || {
+        let sandbox = sandbox.clone();
+        tokio::spawn(async move { sandbox.snapshot(-1).await })
+    };
+    let (mut taking, before) = (take(), Instant::now());
+    let frozen = || {
+        std::fs::read_to_string(format!("{group}/freezer.state")).is_ok_and(|state| state.trim() == "FROZEN")
+    };
+    while !frozen() {
+        assert!(before.elapsed() < PATIENCE);
+        // It was not seen: again.
+        if taking.is_finished() {
+            taking = take();
+        }
+        tokio::task::yield_now().await;
+    }
+    emulator.child.kill().unwrap();
+    emulator.child.wait().unwrap();
+    let before = Instant::now();
+    while !left(&mark, &dir).is_empty() {
+        assert!(before.elapsed() < PATIENCE, "{:?}", left(&mark, &dir));
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    // The next emulator takes its groups away.
+    drop(Emulator::start(&[]));
+    assert!(!std::path::Path::new(&group).exists());
+}
+
 #[tokio::test]
 async fn of_one_that_is_killed() {
     let Some(mut emulator) = Emulator::start(&[]) else { return };

@@ -2,6 +2,7 @@
 
 use crate::rig::{Emulator, connect};
 use farshell_modal_proto::client::generic_result::GenericStatus;
+use farshell_modal_proto::client::sandbox_get_exit_snapshot_response::{ErrorCode, Outcome};
 use farshell_modal_proto::client::*;
 use prost::Message;
 use std::time::{Duration, Instant};
@@ -94,7 +95,7 @@ async fn starts_that_are_slow_or_fail() {
     let Some(emulator) = Emulator::start(&[]) else { return };
     let modal = emulator.client().await;
     emulator.arm(
-        r#"[{"kind":"slow-start","ms":700},{"kind":"slow-start","ms":700},{"kind":"slow-start","ms":60000}]"#,
+        r#"[{"kind":"slow-start","ms":700},{"kind":"slow-start","ms":3000},{"kind":"slow-start","ms":60000}]"#,
     );
     let before = Instant::now();
     // It is made at once; the first process waits for it.
@@ -119,6 +120,34 @@ async fn starts_that_are_slow_or_fail() {
     assert_eq!(never.result().await.status(), GenericStatus::Terminated);
     emulator.arm(r#"[{"kind":"start-error"}]"#);
     assert_eq!(modal.sandbox().await.result().await.status(), GenericStatus::InitFailure);
+}
+
+#[tokio::test]
+async fn exit_snapshots_that_are_slow_or_fail() {
+    let Some(emulator) = Emulator::start(&[]) else { return };
+    let modal = emulator.client().await;
+    let definition = Sandbox {
+        experimental_options_v2: [("enable_exit_snapshot".to_owned(), "True".to_owned())].into(),
+        ..modal.definition(&[])
+    };
+    emulator.arm(r#"[{"kind":"slow-exit-snapshot","ms":11000},{"kind":"exit-snapshot-error","skip":1}]"#);
+    let (slow, failing) = (modal.create(definition.clone()).await, modal.create(definition).await);
+    modal.terminate(&slow.id).await;
+    slow.result().await;
+    // Longer than a call waits.
+    assert!(matches!(slow.exit_snapshot().await.unwrap(), Outcome::Pending(_)));
+    let done = loop {
+        match slow.exit_snapshot().await.unwrap() {
+            Outcome::Pending(_) => {}
+            done => break done,
+        }
+    };
+    assert!(matches!(done, Outcome::Success(_)), "{done:?}");
+    modal.terminate(&failing.id).await;
+    failing.result().await;
+    let done = failing.exit_snapshot().await.unwrap();
+    let Outcome::Error(error) = done else { panic!("{done:?}") };
+    assert_eq!(error.error_code(), ErrorCode::Internal);
 }
 
 #[tokio::test]

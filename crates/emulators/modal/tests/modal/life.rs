@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tonic::Code;
 
 /// A second of the emulator's lasts as long.
-const SECOND: &[&str] = &["--second-ms", "50"];
+const SECOND: &[&str] = &["--second-ms", "100"];
 
 async fn ended(sandbox: &Sandbox) -> (GenericStatus, i32) {
     let result = sandbox.result().await;
@@ -77,15 +77,15 @@ async fn idle_is_without_processes_and_input() {
     let modal = emulator.client().await;
     let with = |idle| proto::Sandbox { idle_timeout_secs: idle, ..modal.definition(&["sleep", "infinity"]) };
     let (left, used, written, off) = tokio::join!(
-        modal.create(with(Some(20))),
-        modal.create(with(Some(20))),
-        modal.create(with(Some(20))),
+        modal.create(with(Some(30))),
+        modal.create(with(Some(30))),
+        modal.create(with(Some(30))),
         modal.create(with(None)),
     );
     // A process that does nothing at all.
     let exec = used.start(used.shell("read line")).await;
     // Input of the entrypoint, again and again, for longer than it may be idle.
-    let until = Instant::now() + Duration::from_secs(3);
+    let until = Instant::now() + Duration::from_secs(4);
     let mut offset = 0;
     while Instant::now() < until {
         let wish = farshell_modal_proto::router::SandboxStdinWriteV2Request {

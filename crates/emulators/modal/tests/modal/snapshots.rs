@@ -73,7 +73,14 @@ async fn it_is_over_after_its_time() {
     let again = client.image_delete(modal.ask(ImageDeleteRequest { image_id: ever })).await.unwrap_err();
     assert_eq!(again.code(), Code::NotFound);
     assert_eq!(standing.sh("echo here").await, "here\n");
-    assert_eq!(std::fs::read_dir(&layers).unwrap().count(), 1);
+    let count = || std::fs::read_dir(&layers).unwrap().count();
+    assert_eq!(count(), 1);
+    modal.terminate(&standing.id).await;
+    let before = std::time::Instant::now();
+    while count() > 0 {
+        assert!(before.elapsed() < crate::rig::PATIENCE);
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
 }
 
 #[tokio::test]
