@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Part modal: an emulated Modal, which Modal's own clients and Hermes are tried on.
+# Part modal: the Modal backend on an emulated Modal, which Modal's own clients and Hermes are tried on first.
 #
 # Nothing here reaches Modal itself.
 
@@ -8,13 +8,17 @@ readonly MODAL_OF_HERMES='modal==1.3.4' MODAL_HERMES='hermes-agent==0.19.0'
 
 part_modal() {
     need_rust && bring_up modal || return 1
-    local bad=0
+    local suite bad=0 round
     step "Modal's own client ($MODAL_NEWEST) on the emulator" modal_client "$MODAL_NEWEST" || bad=1
     step "the same with sandboxes of the first kind" modal_client "$MODAL_NEWEST" 0 || bad=1
     step "Modal's own client ($MODAL_OF_HERMES) on the emulator" modal_client "$MODAL_OF_HERMES" || bad=1
     step "Hermes on the emulator" modal_hermes || bad=1
     step "tests with sandboxes" modal_tests || bad=1
-    # The conformance suite on the backend joins here, as in part daytona.
+    suite=$(build_suite) || return 1
+    for ((round = 1; round <= REPEAT; round++)); do
+        step "conformance on modal, round $round of $REPEAT" run_suite modal "$suite" --test-threads "$AT_ONCE" || bad=1
+    done
+    step "conformance on modal, with trouble" modal_in_trouble run_suite modal "$suite" --test-threads "$AT_ONCE" || bad=1
     step "no sandbox is left" no_modal_sandboxes || bad=1
     return "$bad"
 }
@@ -44,6 +48,28 @@ modal_tests() {
     else
         cargo test --workspace --locked --no-fail-fast --test modal
     fi
+}
+
+# modal_in_trouble COMMAND…: runs it while connections break, tokens expire, and calls and streams fail.
+modal_in_trouble() {
+    local trouble status
+    (
+        local kinds=(unavailable-before unavailable-after reset-before reset-after throttle cut cut-connection expired-jwt slow)
+        local calls=('' Sandbox TaskExec TaskExecStdioRead TaskExecStdinWrite Image) fault
+        while sleep "0.$((RANDOM % 9 + 1))"; do
+            printf -v fault '[{"kind":"%s","rpc":"%s","skip":%d,"count":%d,"ms":%d,"bytes":%d}]' \
+                "${kinds[RANDOM % ${#kinds[@]}]}" "${calls[RANDOM % ${#calls[@]}]}" \
+                $((RANDOM % 5)) $((RANDOM % 3 + 1)) $((RANDOM % 200)) $((RANDOM % 3000))
+            curl -s -m 2 -H 'Content-Type: application/json' -d "$fault" "$FARSHELL_TEST_MODAL_SWITCHES/emulator/faults"
+        done
+    ) >/dev/null 2>&1 &
+    trouble=$!
+    "$@"
+    status=$?
+    kill "$trouble" 2>/dev/null
+    wait "$trouble" 2>/dev/null
+    curl -s -m 2 -H 'Content-Type: application/json' -d '[]' "$FARSHELL_TEST_MODAL_SWITCHES/emulator/faults" >/dev/null
+    return "$status"
 }
 
 # Sandboxes end on their own time.

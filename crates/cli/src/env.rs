@@ -42,12 +42,13 @@ fn list(args: &EnvListArgs) -> Outcome {
         notice("there is no environment; the first command makes one");
         return Ok(0);
     }
-    let mut table = Table::new(&["ENVIRONMENT", "STATE", "RUNS", "USED", "PLACE", "TASKS"]);
+    let mut table = Table::new(&["ENVIRONMENT", "STATE", "SINCE", "RUNS", "USED", "PLACE", "TASKS"]);
     let now = times::now();
     for environment in &environments {
         table.row(vec![
             environment.key.as_str().into(),
             state(environment.state),
+            since(environment, now).into(),
             runs(environment).into(),
             times::ago(environment.last_used_at, now).into(),
             environment.place.as_ref().map_or_else(|| "-".into(), |place| plain(&place.name)).into(),
@@ -65,6 +66,14 @@ fn state(state: EnvironmentState) -> Cell {
         EnvironmentState::Stopped => Cell::painted("stopped", Style::dim),
         EnvironmentState::Ending => Cell::painted("ending", Style::yellow),
         EnvironmentState::Failed => Cell::painted("failed", Style::red),
+    }
+}
+
+/// When its place was made, while that is there and may cost something.
+fn since(environment: &Environment, now: u64) -> String {
+    match environment.state {
+        EnvironmentState::Ready | EnvironmentState::Ending => times::ago(environment.created_at, now),
+        _ => "-".into(),
     }
 }
 

@@ -156,7 +156,7 @@ impl Drop for World {
             .map(|entries| entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()))
             // What a backend keeps for its containers or connections is there once it has been used.
             .map(|names| {
-                let used = ["daytona", "docker", "ssh", "singularity"];
+                let used = ["daytona", "docker", "modal", "ssh", "singularity"];
                 names.filter(|name| !name.starts_with('.') && !used.contains(&name.as_str())).collect()
             })
             .unwrap_or_default();

@@ -128,7 +128,9 @@ fn a_sandbox_that_is_left_alone_sleeps_and_is_woken_with_what_its_session_had() 
     assert_eq!((result["backend"].as_str(), result["exit_code"].as_i64()), (Some("modal"), Some(3)));
     let first = modal.running();
     assert_eq!((first.len(), result["place"]["id"].as_str()), (1, Some(first[0].as_str())), "{result}");
-    assert!(world.call(&["env", "list"]).stdout.contains(&first[0]), "what runs is shown");
+    let list = world.call(&["env", "list"]).stdout;
+    assert!(list.contains("SINCE") && list.contains("modal/default") && list.contains("ready"), "{list}");
+    assert!(world.call(&["env", "show", "modal/default"]).stdout.contains(&first[0]), "what runs is shown");
     // The server holds the environment, and nobody uses it.
     rig::wait_until("the sandbox sleeps", || modal.running().is_empty());
     assert_eq!(modal.sandboxes()[0].1, "GENERIC_STATUS_IDLE_TIMEOUT");

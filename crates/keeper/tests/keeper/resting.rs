@@ -121,7 +121,7 @@ async fn noted(rig: &Rig, text: &str) {
 async fn by_another_connection(rig: &Rig, keeper: &Keeper, command: &str) -> RunResult {
     let connected = || rig.backends.story.connected.load(Ordering::SeqCst);
     let before = connected();
-    let running = async {
+    let running = Box::pin(async {
         loop {
             let result = run(rig, keeper, "main", &[], command).await;
             if connected() > before {
@@ -129,7 +129,7 @@ async fn by_another_connection(rig: &Rig, keeper: &Keeper, command: &str) -> Run
             }
             tokio::time::sleep(Duration::from_millis(300)).await;
         }
-    };
+    });
     tokio::time::timeout(PATIENCE, running).await.unwrap()
 }
 

@@ -171,12 +171,12 @@ impl Exec {
                 }
             }
         };
-        let ran = async {
+        let ran = Box::pin(async {
             let (fed, stdout, stderr) = tokio::join!(feeding, exec.stdout().text(), exec.stderr().text());
             fed?;
             let end = exec.wait(limit).await?;
             Ok(Ran { end, stdout: stdout?, stderr: stderr? })
-        };
+        });
         let late = || ClientError::new("running a command in the sandbox", Fault::TimedOut);
         tokio::time::timeout(limit + USUAL, Box::pin(ran)).await.unwrap_or_else(|_| Err(late()))
     }
