@@ -125,9 +125,9 @@ async fn a_patch_of_many_files_leaves_each_old_or_new() {
         );
         mixed += usize::from(changed > 0 && changed < FILES.len());
         if ok {
-            done += 1
+            done += 1;
         } else {
-            failed += 1
+            failed += 1;
         }
         let mut names = names(&rig);
         names.sort();
