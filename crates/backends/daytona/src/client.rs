@@ -21,9 +21,11 @@
 //! | `socket.rs` | terminals |
 
 mod access;
+mod download;
 mod error;
 mod http;
 mod model;
+mod sessions;
 mod socket;
 mod tls;
 mod toolbox;
@@ -35,6 +37,7 @@ pub use http::{Again, MOST};
 #[cfg(test)]
 pub(crate) use model::STATES;
 pub use model::{BuildInfo, Create, Executed, Preview, Resources, Sandbox, State};
+pub use sessions::{SessionCommand, SessionLogs};
 pub use socket::{Close, Said, Socket};
 pub use toolbox::Toolbox;
 pub use upload::Upload;

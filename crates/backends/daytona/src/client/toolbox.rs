@@ -2,7 +2,7 @@
 
 use super::http::{Http, address, join};
 use super::socket::{self, Socket};
-use super::{Again, ClientError, Executed, Upload, upload};
+use super::{Again, ClientError, Executed, Fault, Upload, download, upload};
 use bytes::Bytes;
 use reqwest::{Method, Url};
 use serde::Deserialize;
@@ -10,7 +10,7 @@ use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 
-const USUAL: Duration = Duration::from_secs(30);
+pub(super) const USUAL: Duration = Duration::from_secs(30);
 /// What a call may take beyond what the command may.
 const MARGIN: Duration = Duration::from_secs(10);
 /// How long a few megabytes may take on a slow line.
@@ -19,7 +19,7 @@ const UPLOAD: Duration = Duration::from_secs(300);
 /// One sandbox's toolbox. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Toolbox {
-    http: Arc<Http>,
+    pub(super) http: Arc<Http>,
     base: Url,
 }
 
@@ -34,7 +34,7 @@ impl Toolbox {
         Ok(Self { http, base })
     }
 
-    fn url(&self, parts: &[&str]) -> Result<Url, ClientError> {
+    pub(super) fn url(&self, parts: &[&str]) -> Result<Url, ClientError> {
         join(&self.base, parts)
     }
 
@@ -80,6 +80,20 @@ impl Toolbox {
         let mut url = self.url(&["files", "download"])?;
         url.query_pairs_mut().append_pair("path", path);
         self.http.send("downloading a file", Method::GET, url, None, Again::Freely, UPLOAD).await
+    }
+
+    /// The contents of files, in this order. One that can't be read does not keep the others from coming.
+    ///
+    /// # Errors
+    /// As any request; together they are larger than [`super::MOST`].
+    pub async fn download_all(&self, paths: &[&str]) -> Result<Vec<Result<Bytes, Fault>>, ClientError> {
+        let url = self.url(&["files", "bulk-download"])?;
+        let body = json!({ "paths": paths });
+        let answer = self
+            .http
+            .send("downloading files", Method::POST, url, Some(&body), Again::Freely, UPLOAD)
+            .await?;
+        download::parts(&answer)
     }
 
     /// Makes a terminal with a shell in it.
