@@ -201,7 +201,8 @@ fn a_password_is_typed_unseen() {
     let sudo = world.file("sudo", script);
     std::fs::set_permissions(&sudo, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let Some(tmux) = Tmux::start(&world, 100, 24) else { return };
-    tmux.type_line("farshell run 'PATH=$PWD:$PATH; sudo make install'; echo co''de $?");
+    let path = format!("PATH={}:$PATH", sudo.parent().unwrap().display());
+    tmux.type_line(&format!("farshell run '{path}; sudo make install'; echo co''de $?"));
     tmux.until("the question", |screen| screen.contains("sudo wants your password"));
     tmux.type_line("mistyped");
     tmux.until("the second question", |screen| screen.contains("that was wrong"));
@@ -212,15 +213,15 @@ fn a_password_is_typed_unseen() {
         "{screen}"
     );
     // What is typed afterwards is seen.
-    tmux.type_line(
-        "clear; farshell run 'PATH=$PWD:$PATH; sudo x'; echo co''de $?; stty -a | grep -o ' echo '",
-    );
+    tmux.type_line(&format!(
+        "clear; farshell run '{path}; sudo x'; echo co''de $?; stty -a | grep -o ' echo '"
+    ));
     tmux.until("the question", |screen| screen.contains("sudo wants your password"));
     tmux.keys(&["Enter"]);
     let screen = tmux.until("the end", |screen| screen.contains("code 1") && screen.contains(" echo"));
     assert!(screen.contains("no password was given"), "{screen}");
     // Nobody is there to be asked.
-    let said = world.run("PATH=$PWD:$PATH; sudo x");
+    let said = world.run(&format!("{path}; sudo x"));
     assert_eq!(said.code, 1);
     assert!(said.stderr.contains("farshell config set SUDO_PASSWORD"), "{said:?}");
     drop(tmux);
