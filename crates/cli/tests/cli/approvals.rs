@@ -216,7 +216,10 @@ fn a_password_is_typed_unseen() {
     tmux.type_line(&format!(
         "clear; farshell run '{path}; sudo x'; echo co''de $?; stty -a | grep -o ' echo '"
     ));
-    tmux.until("the question", |screen| screen.contains("sudo wants your password"));
+    // Not the question of before.
+    tmux.until("the question", |screen| {
+        screen.contains("sudo wants your password") && !screen.contains("opened")
+    });
     tmux.keys(&["Enter"]);
     let screen = tmux.until("the end", |screen| screen.contains("code 1") && screen.contains(" echo"));
     assert!(screen.contains("no password was given"), "{screen}");
