@@ -232,7 +232,10 @@ fn a_password_is_typed_unseen() {
     while let Some(path) = found.pop() {
         if path.is_dir() {
             found.extend(std::fs::read_dir(&path).unwrap().flatten().map(|entry| entry.path()));
-        } else if let Ok(bytes) = std::fs::read(&path) {
+        } else if path.is_file()
+            && let Ok(bytes) = std::fs::read(&path)
+        {
+            // A pipe would have to be waited for.
             assert!(!bytes.windows(6).any(|w| w == b"s3cret"), "{}", path.display());
         }
     }
