@@ -26,8 +26,12 @@ impl<'a> Tmux<'a> {
         tmux.call(&["-f", "/dev/null", "new-session", "-d", "-x", &x, "-y", &y, shell]);
         tmux.call(&["set-option", "-g", "status", "off"]);
         tmux.call(&["resize-window", "-x", &x, "-y", &y]);
+        // What is typed before the shell listens is shown elsewhere, or twice.
+        tmux.until("a prompt", |screen| screen.starts_with('$'));
         tmux.type_line(&format!("alias farshell={}", env!("CARGO_BIN_EXE_farshell")));
-        tmux.until("a prompt", |screen| screen.contains("$ "));
+        tmux.until("another prompt", |screen| {
+            screen.lines().filter(|line| line.starts_with('$')).count() > 1
+        });
         Some(tmux)
     }
 

@@ -76,8 +76,8 @@ fn a_killed_server_leaves_the_old_file_or_the_new_one() {
         let old = std::fs::read_to_string(&path).unwrap();
         let new = content(round);
         let arguments = match round % 2 {
-            0 => json!({"path": "f", "content": new}),
-            _ => json!({"path": "f", "old_string": old[..64], "new_string": new[..64], "replace_all": true}),
+            0 => json!({"path": path, "content": new}),
+            _ => json!({"path": path, "old_string": old[..64], "new_string": new[..64], "replace_all": true}),
         };
         let tool = if round % 2 == 0 { "write_file" } else { "patch" };
         let said = std::thread::scope(|scope| {
