@@ -87,13 +87,17 @@ fn launch(dir: &Path, lease: Duration) -> io::Result<bool> {
     let env = own_environment()
         .map(|(name, value)| CString::new([name, value].join(&b'=')))
         .collect::<Result<Vec<_>, _>>()?;
-    sys::spawn(&Spawn {
-        program: program.as_os_str(),
-        argv: &argv,
-        env: &env,
-        stdio: [Stdio::Fd(null.as_fd()), Stdio::Fd(out.as_fd()), Stdio::Fd(log.as_fd())],
-        cwd: None,
-    })?;
+    let spawn = |program: &OsStr| {
+        sys::spawn(&Spawn {
+            program,
+            argv: &argv,
+            env: &env,
+            stdio: [Stdio::Fd(null.as_fd()), Stdio::Fd(out.as_fd()), Stdio::Fd(log.as_fd())],
+            cwd: None,
+        })
+    };
+    // Whoever put the same program there at the same moment has taken the name of ours.
+    spawn(program.as_os_str()).or_else(|_| spawn("/proc/self/exe".as_ref()))?;
     drop(out);
     let mut answer = String::new();
     File::from(said).read_to_string(&mut answer)?;
