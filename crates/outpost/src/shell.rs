@@ -15,6 +15,7 @@
 //! from that pipe: what comes before the token is their output, and they can't know the token.
 
 mod named;
+mod pipe;
 mod program;
 mod state;
 
@@ -32,6 +33,7 @@ use std::path::PathBuf;
 
 pub(crate) use named::{NamedPipe, name_of, script_file};
 use named::{memory_file, refill};
+use pipe::{PIPE_STATUS, statuses};
 pub(crate) use program::Program;
 pub(crate) use state::takeover;
 use state::{BASH_OPTIONS, whole_state};
@@ -563,30 +565,10 @@ impl Drop for Shell {
     }
 }
 
-/// `1,0,0,` with the status last, or only that: the status, and all of them as [`Status::pipe`] has them.
-///
-/// [`Status::pipe`]: farshell_protocol::process::Status::pipe
-fn statuses(text: &[u8]) -> (i32, u64) {
-    let (mut number, mut status, mut pipe) = (0u8, 0, 1);
-    for byte in text {
-        if *byte == b',' {
-            pipe = if pipe >> 56 == 0 { pipe << 8 | u64::from(number) } else { u64::MAX };
-            (status, number) = (number, 0);
-        } else {
-            number = number.wrapping_mul(10).wrapping_add(byte & 15);
-        }
-    }
-    if pipe == 1 { (i32::from(number), 0) } else { (i32::from(status), pipe) }
-}
-
 fn at_least_4_4(version: &str) -> bool {
     let mut numbers = version.split(['.', '(']).map_while(|n| n.parse::<u32>().ok());
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (4, 4)
 }
-
-/// `1,0,0,`: the status of each stage, and then the status. A trace (`set -x`) does not show it.
-const PIPE_STATUS: &str =
-    "'\n}\n{ builtin printf -v __farshell_r %s, \"${PIPESTATUS[@]}\" \"$?\"; } 2>/dev/null'";
 
 /// `cd -` knows only the directories that the user left, not those the outpost goes through.
 const KEEP_OLDPWD: &str = "__farshell_p=${OLDPWD-}\n";
@@ -596,21 +578,6 @@ const PUT_OLDPWD: &str =
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn statuses_are_read() {
-        for (text, status, pipe) in [
-            ("0", 0, 0),
-            ("255", 255, 0),
-            ("0,0,", 0, 0x01_00_00),
-            ("1,0,137,137,", 137, 0x01_01_00_89_89),
-            ("1,2,3,4,5,6,6,", 6, 0x01_01_02_03_04_05_06_06),
-            ("1,2,3,4,5,6,7,7,", 7, u64::MAX),
-            ("1,2,3,4,5,6,7,8,9,10,10,", 10, u64::MAX),
-        ] {
-            assert_eq!(statuses(text.as_bytes()), (status, pipe), "{text}");
-        }
-    }
 
     #[test]
     fn versions_are_read() {

@@ -2,7 +2,6 @@
 //!
 //! The emulator is the program that `FARSHELL_TEST_DAYTONA_BIN` names: see `scripts/rig`.
 #![expect(clippy::unwrap_used, reason = "a test that can't set up its world fails by saying so")]
-#![expect(clippy::print_stderr, reason = "what is skipped is said")]
 
 #[path = "../cli/rig.rs"]
 #[expect(dead_code, reason = "these tests use a part of it")]
@@ -35,13 +34,7 @@ impl Drop for Daytona {
 impl Daytona {
     /// Nothing if there is no emulator, and that is said. Where tests must run, it is a failure.
     fn new() -> Option<Self> {
-        let name = "FARSHELL_TEST_DAYTONA_BIN";
-        let Some(program) = std::env::var(name).ok().filter(|value| !value.is_empty()) else {
-            let ci = std::env::var("CI").is_ok_and(|ci| !ci.is_empty() && ci != "false");
-            assert!(!ci, "{name} is not set: the rig has no emulator");
-            eprintln!("skipped: {name} is not set; `scripts/test daytona` sets it");
-            return None;
-        };
+        let program = farshell_testing::var("FARSHELL_TEST_DAYTONA_BIN", "daytona")?;
         let dir = tempfile::tempdir().unwrap();
         let mut emulator = Command::new(program)
             .args(["--delay-ms", "20", "--dir"])

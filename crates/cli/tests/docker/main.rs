@@ -2,7 +2,6 @@
 //!
 //! The engine is the one that `FARSHELL_TEST_DOCKER` names: see `scripts/rig`.
 #![expect(clippy::unwrap_used, reason = "a test that can't set up its world fails by saying so")]
-#![expect(clippy::print_stderr, reason = "what is skipped is said")]
 
 #[path = "../cli/rig.rs"]
 #[expect(dead_code, reason = "these tests use a part of it")]

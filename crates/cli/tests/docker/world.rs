@@ -136,11 +136,5 @@ impl Drop for Docker {
 
 /// A variable of the rig's.
 pub(crate) fn needed(name: &str) -> Option<String> {
-    let value = std::env::var(name).ok().filter(|value| !value.is_empty());
-    if value.is_none() {
-        let ci = std::env::var("CI").is_ok_and(|ci| !ci.is_empty() && ci != "false");
-        assert!(!ci, "{name} is not set: the rig has no Docker engine");
-        eprintln!("skipped: {name} is not set; `scripts/test docker` starts an engine");
-    }
-    value
+    farshell_testing::var(name, "docker")
 }

@@ -2,7 +2,6 @@
 //!
 //! Apptainer is the one that `FARSHELL_TEST_APPTAINER` names: see `scripts/rig`.
 #![expect(clippy::unwrap_used, reason = "a test that can't set up its world fails by saying so")]
-#![expect(clippy::print_stderr, reason = "what is skipped is said")]
 
 #[path = "../cli/rig.rs"]
 #[expect(dead_code, reason = "these tests use a part of it")]
@@ -12,15 +11,7 @@ use rig::{World, wait_until};
 
 /// A world whose commands run in instances. Nothing if there is no Apptainer, and that is said.
 fn world(lines: &[&str]) -> Option<World> {
-    let variable = |name: &str| {
-        let value = std::env::var(name).ok().filter(|value| !value.is_empty());
-        if value.is_none() {
-            let ci = std::env::var("CI").is_ok_and(|ci| !ci.is_empty() && ci != "false");
-            assert!(!ci, "{name} is not set: the rig has no Apptainer");
-            eprintln!("skipped: {name} is not set; `scripts/test singularity` brings Apptainer here");
-        }
-        value
-    };
+    let variable = |name: &str| farshell_testing::var(name, "singularity");
     let (program, image) = (variable("FARSHELL_TEST_APPTAINER")?, variable("FARSHELL_TEST_SIF")?);
     let world = World::new().with("TERMINAL_ENV", "singularity");
     let mut config = format!("terminal:\n  singularity_binary: {program}\n  singularity_image: {image}\n");

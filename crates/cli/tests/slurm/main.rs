@@ -2,7 +2,6 @@
 //!
 //! The cluster is the one that `FARSHELL_TEST_SLURM` names: see `scripts/rig`.
 #![expect(clippy::unwrap_used, reason = "a test that can't set up its world fails by saying so")]
-#![expect(clippy::print_stderr, reason = "what is skipped is said")]
 
 #[path = "../cli/rig.rs"]
 #[expect(dead_code, reason = "these tests use a part of it")]
@@ -15,15 +14,7 @@ use std::sync::{Mutex, PoisonError};
 
 /// A world whose commands run in jobs. Nothing if there is no Slurm, and that is said.
 fn world(partition: &str) -> Option<World> {
-    let variable = |name: &str| {
-        let value = std::env::var(name).ok().filter(|value| !value.is_empty());
-        if value.is_none() {
-            let ci = std::env::var("CI").is_ok_and(|ci| !ci.is_empty() && ci != "false");
-            assert!(!ci, "{name} is not set: the rig has no Slurm");
-            eprintln!("skipped: {name} is not set; `scripts/test slurm` starts one");
-        }
-        value
-    };
+    let variable = |name: &str| farshell_testing::var(name, "slurm");
     let (conf, program) = (variable("FARSHELL_TEST_SLURM")?, variable("FARSHELL_TEST_APPTAINER")?);
     let image = variable("FARSHELL_TEST_SIF")?;
     let world = World::new().with("TERMINAL_ENV", "singularity").with("SLURM_CONF", &conf);

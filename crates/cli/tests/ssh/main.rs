@@ -2,7 +2,6 @@
 //!
 //! The host is the one that `FARSHELL_TEST_SSH` names: see `scripts/rig`.
 #![expect(clippy::unwrap_used, reason = "a test that can't set up its world fails by saying so")]
-#![expect(clippy::print_stderr, reason = "what is skipped is said")]
 
 #[path = "../cli/rig.rs"]
 #[expect(dead_code, reason = "these tests use a part of it")]
@@ -14,16 +13,7 @@ use rig::World;
 
 /// A world whose commands run on the rig's host. Nothing if there is none, and that is said.
 fn world() -> Option<World> {
-    let variable = |name: &str| {
-        let name = format!("FARSHELL_TEST_SSH{name}");
-        let value = std::env::var(&name).ok().filter(|value| !value.is_empty());
-        if value.is_none() {
-            let ci = std::env::var("CI").is_ok_and(|ci| !ci.is_empty() && ci != "false");
-            assert!(!ci, "{name} is not set: the rig has no host");
-            eprintln!("skipped: {name} is not set; `scripts/test ssh` starts a host");
-        }
-        value
-    };
+    let variable = |name: &str| farshell_testing::var(&format!("FARSHELL_TEST_SSH{name}"), "ssh");
     let (host, port, user, key) = (variable("")?, variable("_PORT")?, variable("_USER")?, variable("_KEY")?);
     let world = World::new().with("TERMINAL_ENV", "ssh");
     let known = world.file("known_hosts", "");

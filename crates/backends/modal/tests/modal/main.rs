@@ -1,5 +1,5 @@
 //! The Modal backend on an emulated Modal, which `scripts/test modal` builds and names in `FARSHELL_TEST_MODAL_BIN`.
-#![expect(clippy::unwrap_used, clippy::print_stderr, reason = "tests")]
+#![expect(clippy::unwrap_used, reason = "tests")]
 
 mod faults;
 mod latency;

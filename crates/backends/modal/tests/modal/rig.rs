@@ -19,17 +19,6 @@ use std::sync::Mutex;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// What the rig says. Without it a test is skipped in sight, except where tests are the purpose of the run.
-fn var(name: &str) -> Option<String> {
-    let value = std::env::var(name).ok().filter(|value| !value.is_empty());
-    if value.is_none() {
-        let ci = std::env::var("CI").is_ok_and(|ci| !ci.is_empty() && ci != "false");
-        assert!(!ci, "{name} is not set: run scripts/test modal");
-        eprintln!("skipped: {name} is not set (scripts/test modal sets it)");
-    }
-    value
-}
-
 #[derive(Debug)]
 pub(crate) struct Rig {
     /// Everything of the test, until its end.
@@ -55,7 +44,7 @@ impl Rig {
 
     /// With further options of the emulator.
     pub(crate) fn with(options: &[&str]) -> Option<Self> {
-        let program = var("FARSHELL_TEST_MODAL_BIN")?;
+        let program = farshell_testing::var("FARSHELL_TEST_MODAL_BIN", "modal")?;
         let home = tempfile::tempdir().unwrap();
         let mut emulator = Command::new(program)
             .arg("--dir")
