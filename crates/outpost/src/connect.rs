@@ -6,7 +6,7 @@ use crate::sys::{self, Spawn, Stdio};
 use farshell_protocol::text::{Decoder, Encoder, GRANT, Side, empty_lines};
 use rustix::event::{PollFd, PollFlags};
 use rustix::termios::OptionalActions;
-use std::ffi::CString;
+use std::ffi::{CString, OsStr};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::Shutdown;

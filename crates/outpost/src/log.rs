@@ -3,7 +3,7 @@
 //! The log is a sequence of records (stream, length, bytes), cut into segments. A small log is one segment in
 //! memory; a larger one lives in files. When the files reach the cap, the oldest segment that is not part
 //! of the head is dropped and its file used again for the newest: the beginning and the end stay, the middle
-//! goes, and the status says which bytes are gone.
+//! goes, and the status says which bytes are gone. Where no file can be written, the newest few megabytes stay.
 
 use farshell_protocol::process::{LogPiece, OutputStatus, Stream, View};
 use rustix::io::Errno;
@@ -20,6 +20,11 @@ const IN_MEMORY: usize = 16 << 10;
 const SEGMENTS: u64 = 32;
 /// The share of the cap that keeps the beginning.
 const HEAD_SEGMENTS: usize = 8;
+/// Where no file can be written (a full disk), the newest output is kept in memory, in segments of this size. Together
+/// they hold more than a process can be ahead of a reader who must get everything: [`crate::conns::MOST_BEHIND`], what is
+/// read at once, and two wide pipes that are drained as a command ends.
+const WITHOUT_FILE: u64 = 256 << 10;
+const MOST_WITHOUT_FILE: usize = 12;
 /// Stream and length before each record's bytes.
 const RECORD: usize = 5;
 
@@ -167,8 +172,9 @@ impl Log {
         let mut rest = bytes;
         while !rest.is_empty() {
             // A record never crosses a segment's end, and a segment never gets a record longer than itself.
+            let size = if self.error.is_some() { WITHOUT_FILE } else { self.segment_size };
             let room = match self.segments.last() {
-                Some(last) => self.segment_size.saturating_sub(last.used + RECORD as u64),
+                Some(last) => size.saturating_sub(last.used + RECORD as u64),
                 None => 0,
             };
             if room == 0 {
@@ -176,18 +182,11 @@ impl Log {
                 continue;
             }
             let (now, later) = rest.split_at(rest.len().min(usize::try_from(room).unwrap_or(usize::MAX)));
-            if self.error.is_none()
-                && let Err(error) = self.store(stream, now)
-            {
-                self.error = Some(format!("the log could not be written: {error}"));
+            if let Err(error) = self.store(stream, now) {
+                self.fail(&error);
+                continue;
             }
             self.totals[index(stream)] += now.len() as u64;
-            if self.error.is_some() {
-                if self.dropped.0 == self.dropped.1 {
-                    self.dropped.0 = self.total() - now.len() as u64;
-                }
-                self.dropped.1 = self.total();
-            }
             rest = later;
         }
     }
@@ -198,7 +197,7 @@ impl Log {
         header[0] = index(stream) as u8;
         header[1..].copy_from_slice(&(bytes.len() as u32).to_le_bytes());
         if let Store::Memory(buf) = &mut last.store {
-            if buf.len() + RECORD + bytes.len() <= IN_MEMORY {
+            if buf.len() + RECORD + bytes.len() <= IN_MEMORY || self.error.is_some() {
                 buf.extend_from_slice(&header);
                 buf.extend_from_slice(bytes);
                 last.used += (RECORD + bytes.len()) as u64;
@@ -214,6 +213,30 @@ impl Log {
             last.end += bytes.len() as u64;
         }
         Ok(())
+    }
+
+    /// No file can be written: from here on the newest output is kept in memory.
+    fn fail(&mut self, error: &io::Error) {
+        self.error = Some(format!("the log could not be written: {error}"));
+        if self.segments.last().is_some_and(|last| matches!(last.store, Store::File(..))) {
+            self.new_segment();
+        }
+    }
+
+    /// Drops what is in memory.
+    pub(crate) fn forget(&mut self) {
+        while let Some(at) = self.segments.iter().position(|s| matches!(s.store, Store::Memory(_))) {
+            self.drop_segment(at);
+        }
+    }
+
+    fn drop_segment(&mut self, at: usize) -> Store {
+        let old = self.segments.remove(at);
+        if self.dropped.0 == self.dropped.1 {
+            self.dropped.0 = old.base;
+        }
+        self.dropped.1 = old.end;
+        old.store
     }
 
     /// A record of `len` bytes would go into a file as it is.
@@ -246,21 +269,23 @@ impl Log {
                 }
                 Ok(())
             });
+            let before = self.totals[0] + self.totals[1];
+            self.totals[index(stream)] += len as u64;
             match written {
                 Ok(()) => {
                     last.used += (RECORD + len) as u64;
                     last.end += len as u64;
                 }
+                // Its reader has it; nobody else will.
                 Err(error) => {
-                    self.error = Some(format!("the log could not be written: {error}"));
                     if self.dropped.0 == self.dropped.1 {
-                        self.dropped.0 = self.totals[0] + self.totals[1];
+                        self.dropped.0 = before;
                     }
-                    self.dropped.1 = self.totals[0] + self.totals[1] + len as u64;
+                    self.dropped.1 = before + len as u64;
+                    self.fail(&error);
                 }
             }
         }
-        self.totals[index(stream)] += len as u64;
     }
 
     /// Moves what is in memory to a file.
@@ -271,7 +296,10 @@ impl Log {
                 continue;
             }
             let (file, path) = make_file(&self.base, self.files_made)?;
-            file.write_all_at(buf, 0)?;
+            if let Err(error) = file.write_all_at(buf, 0) {
+                let _ = std::fs::remove_file(path);
+                return Err(error);
+            }
             self.files_made += 1;
             self.segments[i].store = Store::File(file, path);
         }
@@ -280,17 +308,20 @@ impl Log {
 
     fn new_segment(&mut self) {
         let base = self.total();
-        let store = if self.segments.is_empty() {
-            Store::Memory(Vec::new())
-        } else {
-            match self.next_file() {
-                Ok((file, path)) => Store::File(file, path),
-                Err(error) => {
-                    self.error.get_or_insert_with(|| format!("the log could not be written: {error}"));
-                    Store::Memory(Vec::new())
-                }
+        let mut store = Store::Memory(Vec::new());
+        if self.error.is_some() {
+            let mut kept = self.segments.iter().enumerate().filter(|(_, s)| matches!(s.store, Store::Memory(_)));
+            if let Some((oldest, _)) = kept.next()
+                && kept.count() + 1 >= MOST_WITHOUT_FILE
+            {
+                self.drop_segment(oldest);
             }
-        };
+        } else if !self.segments.is_empty() {
+            match self.next_file() {
+                Ok((file, path)) => store = Store::File(file, path),
+                Err(error) => self.error = Some(format!("the log could not be written: {error}")),
+            }
+        }
         self.segments.push(Segment { store, used: 0, base, base_of: self.totals, end: base });
     }
 
@@ -301,12 +332,7 @@ impl Log {
             self.files_made += 1;
             return Ok(made);
         }
-        let old = self.segments.remove(HEAD_SEGMENTS);
-        if self.dropped.0 == self.dropped.1 {
-            self.dropped.0 = old.base;
-        }
-        self.dropped.1 = old.end;
-        match old.store {
+        match self.drop_segment(HEAD_SEGMENTS) {
             Store::File(file, path) => Ok((file, path)),
             Store::Memory(_) => {
                 let made = make_file(&self.base, self.files_made)?;

@@ -168,13 +168,17 @@ impl Daemon {
     }
 
     fn spill_finished(&mut self) {
-        for key in &self.finished {
-            if let Some(process) = self.procs.get_mut(key) {
-                let _ = process.log.spill();
+        let (mut memory, mut disk) = (0, 0);
+        for key in self.finished.iter().rev() {
+            let Some(process) = self.procs.get_mut(key) else { continue };
+            let log = &mut process.log;
+            // Where there is no room for files, the newest stay.
+            if log.spill().is_err() && memory + log.memory() > MOST_LOG_MEMORY && process.readers.is_empty() {
+                log.forget();
             }
+            memory += log.memory();
+            disk += log.disk();
         }
-        let all = || self.finished.iter().filter_map(|key| self.procs.get(key));
-        let (memory, disk) = (all().map(|p| p.log.memory()).sum(), all().map(|p| p.log.disk()).sum());
         (self.log_memory, self.log_disk) = (memory, disk);
     }
 

@@ -295,7 +295,10 @@ impl Shell {
         if command.plain {
             // One line, so that the pipe is empty once the shell has begun. It keeps the number of the command before
             // it, as it keeps its state.
+            // Redirected as a group, the shell opens the pipes: its child, which shares all memory with it until one of
+            // them writes, would take a tenth of a short program's time for that.
             let mut lines = Vec::with_capacity(128);
+            lines.extend_from_slice(b"{ ");
             if command.text.len() <= MOST_PLAIN {
                 // Plain words mean the same without `eval`, and the shell reads each byte with a call of its own.
                 lines.extend_from_slice(command.text);
@@ -309,7 +312,7 @@ impl Shell {
                 self.text = Some(text);
             }
             let stderr = if command.stderr.is_some() { "$__fe" } else { "&1" };
-            lines.extend_from_slice(format!(" >$__fo 2>{stderr};eval \"$__fr\"\n").as_bytes());
+            lines.extend_from_slice(format!(";}} >$__fo 2>{stderr};eval \"$__fr\"\n").as_bytes());
             return self.send(&lines);
         }
         self.number += 1;

@@ -113,18 +113,60 @@ fn files_go_with_the_log() {
     assert_eq!(std::fs::read_dir(&dir.0).unwrap().count(), 0);
 }
 
+/// What a reader gets from here on, and what it is told is lost.
+fn read_on(log: &Log, cursor: &mut Cursor, byte: impl Fn(u64) -> u8) -> (u64, u64) {
+    let (mut seen, mut lost) = (0, 0);
+    loop {
+        match log.read(cursor, 7777) {
+            Read::Piece { offset, bytes, .. } => {
+                assert!(bytes.iter().zip(offset..).all(|(b, at)| *b == byte(at)));
+                seen += bytes.len() as u64;
+            }
+            Read::Gap { from, to } => lost += to - from,
+            Read::End => return (seen, lost),
+        }
+    }
+}
+
 #[test]
-fn a_log_that_cannot_be_written_says_so_and_counts_on() {
-    let (dir, mut log) = log(1 << 20);
-    log.append(Stream::Stdout, b"start");
-    std::fs::remove_dir_all(&dir.0).unwrap();
-    log.append(Stream::Stdout, &vec![b'x'; 100_000]);
-    let status = log.status(false);
-    assert_eq!(status.stdout, 100_005);
-    assert!(status.log_error.is_some());
-    assert_eq!(status.dropped_to, 100_005);
-    let mut cursor = Cursor::default();
-    assert!(matches!(log.read(&mut cursor, 100), Read::Piece { .. }));
-    while !matches!(log.read(&mut cursor, 1 << 20), Read::End) {}
-    assert_eq!(cursor.offset, 100_005);
+fn a_log_without_files_keeps_what_is_newest_and_says_what_is_gone() {
+    let byte = |i: u64| (i % 251) as u8;
+    // Before the first file, after some, and after more than the log holds.
+    for before in [5_u64, 100_000, 3_000_000] {
+        let (dir, mut log) = log(1 << 20);
+        let mut cursor = Cursor::default();
+        let mut print = |log: &mut Log, len: u64| {
+            let at = log.total();
+            log.append(Stream::Stdout, &(at..at + len).map(byte).collect::<Vec<u8>>());
+        };
+        print(&mut log, before);
+        read_on(&log, &mut cursor, byte);
+        // New files can't be made, and old ones can't grow.
+        std::fs::remove_dir_all(&dir.0).unwrap();
+        for segment in &mut log.segments {
+            if let Store::File(file, path) = &mut segment.store {
+                *file = File::open(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(file))).unwrap();
+                assert!(file.write_all_at(b"x", 0).is_err(), "{path:?}");
+            }
+        }
+        // Whoever keeps within two megabytes gets all of it.
+        for _ in 0..10 {
+            for _ in 0..8 {
+                print(&mut log, 250_000);
+            }
+            assert_eq!(read_on(&log, &mut cursor, byte), (2_000_000, 0), "{before}");
+        }
+        assert!(log.memory() <= 8 << 20, "{}", log.memory());
+        let status = log.status(false);
+        assert_eq!(status.stdout, before + 20_000_000);
+        assert!(status.log_error.is_some());
+        let (seen, lost) = read_on(&log, &mut Cursor::default(), byte);
+        assert_eq!(seen + lost, status.stdout);
+        assert!(seen > 2_500_000, "{seen}");
+        assert!(lost <= status.dropped_to - status.dropped_from);
+        log.forget();
+        assert_eq!((log.memory(), log.status(false).dropped_to), (0, status.stdout));
+        let (seen, lost) = read_on(&log, &mut Cursor::default(), byte);
+        assert_eq!(seen + lost, status.stdout);
+    }
 }
