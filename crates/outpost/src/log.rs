@@ -310,7 +310,8 @@ impl Log {
         let base = self.total();
         let mut store = Store::Memory(Vec::new());
         if self.error.is_some() {
-            let mut kept = self.segments.iter().enumerate().filter(|(_, s)| matches!(s.store, Store::Memory(_)));
+            let mut kept =
+                self.segments.iter().enumerate().filter(|(_, s)| matches!(s.store, Store::Memory(_)));
             if let Some((oldest, _)) = kept.next()
                 && kept.count() + 1 >= MOST_WITHOUT_FILE
             {

@@ -71,6 +71,7 @@ pub(crate) async fn forward(
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         let daemon = hyper::upgrade::on(&mut response);
         let close = world.faults.take("ws-close", &format!("/{path}"));
+        let quiet = quiet || world.faults.take("ws-quiet", &format!("/{path}")).is_some();
         tokio::spawn(async move {
             let (Ok(client), Ok(daemon)) = (upgrading.await, daemon.await) else { return };
             let (mut client, mut daemon) = (TokioIo::new(client), TokioIo::new(daemon));

@@ -125,17 +125,16 @@ def terminal(sandbox):
         if b"sum 42" in b"".join(heard):
             done.set()
 
-    if NEW:
-        handle = sandbox.process.create_pty_session(id="t1", pty_size=sdk.PtySize(rows=30, cols=100))
-        reader = threading.Thread(target=lambda: handle.wait(on_data=hear))
-        reader.start()
-        handle.send_input("echo sum $((40+2))\n")
-        if not done.wait(10):
-            raise AssertionError(b"".join(heard))
-        handle.resize(sdk.PtySize(rows=31, cols=101))
-        handle.send_input("exit 3\n")
-        reader.join(10)
-        equal(handle.exit_code, 3)
+    handle = sandbox.process.create_pty_session(id="t1", pty_size=sdk.PtySize(rows=30, cols=100))
+    reader = threading.Thread(target=lambda: handle.wait(on_data=hear))
+    reader.start()
+    handle.send_input("echo sum $((40+2))\n")
+    if not done.wait(10):
+        raise AssertionError(b"".join(heard))
+    handle.resize(sdk.PtySize(rows=31, cols=101))
+    handle.send_input("exit 3\n")
+    reader.join(10)
+    equal(handle.exit_code, 3)
 
 
 def files(sandbox):
@@ -149,10 +148,9 @@ def files(sandbox):
     equal(said(sandbox.process.exec("cat '/tmp/d/2 ü.bin' /tmp/d/new/3")), "two\nthree")
     equal(sorted(entry.name for entry in fs.list_files("/tmp/d")), ["1.txt", "2 ü.bin", "new"])
     equal(fs.get_file_info("/tmp/d/1.txt").size, 4)
-    if NEW:
-        wanted = ["/tmp/d/1.txt", "/tmp/d/2 ü.bin", "/tmp/d/missing"]
-        got = fs.download_files([sdk.FileDownloadRequest(source=path) for path in wanted])
-        equal([one.result for one in got], [b"one\n", b"two\n", None])
+    wanted = ["/tmp/d/1.txt", "/tmp/d/2 ü.bin", "/tmp/d/missing"]
+    got = fs.download_files([sdk.FileDownloadRequest(source=path) for path in wanted])
+    equal([one.result for one in got], [b"one\n", b"two\n", None])
     with tempfile.TemporaryDirectory() as here:
         fs.download_file("/tmp/d/new/3", os.path.join(here, "3"))
         with open(os.path.join(here, "3"), "rb") as file:

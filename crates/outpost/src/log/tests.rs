@@ -135,7 +135,7 @@ fn a_log_without_files_keeps_what_is_newest_and_says_what_is_gone() {
     for before in [5_u64, 100_000, 3_000_000] {
         let (dir, mut log) = log(1 << 20);
         let mut cursor = Cursor::default();
-        let mut print = |log: &mut Log, len: u64| {
+        let print = |log: &mut Log, len: u64| {
             let at = log.total();
             log.append(Stream::Stdout, &(at..at + len).map(byte).collect::<Vec<u8>>());
         };
@@ -145,7 +145,8 @@ fn a_log_without_files_keeps_what_is_newest_and_says_what_is_gone() {
         std::fs::remove_dir_all(&dir.0).unwrap();
         for segment in &mut log.segments {
             if let Store::File(file, path) = &mut segment.store {
-                *file = File::open(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(file))).unwrap();
+                *file =
+                    File::open(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(file))).unwrap();
                 assert!(file.write_all_at(b"x", 0).is_err(), "{path:?}");
             }
         }

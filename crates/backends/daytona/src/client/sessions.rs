@@ -89,9 +89,7 @@ impl Toolbox {
     /// 404 if there is no such command.
     pub async fn session_logs(&self, id: &str, command: &str) -> Result<SessionLogs, ClientError> {
         let url = self.url(&["process", "session", id, "command", command, "logs"])?;
-        self.http
-            .json("reading the output of a session", Method::GET, url, None, Again::Freely, USUAL)
-            .await
+        self.http.json("reading the output of a session", Method::GET, url, None, Again::Freely, USUAL).await
     }
 
     /// A line of input for a command that runs.
@@ -113,9 +111,6 @@ impl Toolbox {
     /// 404 if there is none.
     pub async fn delete_session(&self, id: &str) -> Result<(), ClientError> {
         let url = self.url(&["process", "session", id])?;
-        self.http
-            .send("removing a session", Method::DELETE, url, None, Again::Freely, USUAL)
-            .await
-            .map(drop)
+        self.http.send("removing a session", Method::DELETE, url, None, Again::Freely, USUAL).await.map(drop)
     }
 }

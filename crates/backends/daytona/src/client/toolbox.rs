@@ -125,6 +125,6 @@ impl Toolbox {
         let url = self.url(&["process", "pty", id, "connect"])?;
         tokio::time::timeout(USUAL, socket::open(&self.http, &url))
             .await
-            .unwrap_or_else(|_| Err(ClientError::new("connecting to a terminal", super::Fault::TimedOut)))
+            .unwrap_or_else(|_| Err(ClientError::new("connecting to a terminal", Fault::TimedOut)))
     }
 }

@@ -86,6 +86,18 @@ async fn a_silent_job_keeps_it_awake_and_a_crash_costs_nothing() {
     assert_eq!(rig.sandboxes().await.len(), 1);
 }
 
+/// As if the open websocket counted for nothing, which is how much of Daytona's behaviour this depends on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_silent_job_keeps_it_awake_by_what_farshell_says() {
+    let Some(rig) = Rig::with(&["--minute-ms", "80000"]) else { return };
+    let rig = rig.set(|config| config.settings.auto_stop_minutes = 1);
+    rig.faults(r#"[{"kind":"ws-quiet","count":100}]"#);
+    let env = rig.open().await;
+    let boot = env.out("echo $$").await;
+    assert_eq!(env.out("sleep 100; echo still here").await, "still here");
+    assert_eq!(env.out("echo $$").await, boot, "it was stopped in between");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_not_to_be_kept_is_deleted() {
     let Some(rig) = Rig::new() else { return };
