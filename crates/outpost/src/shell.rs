@@ -299,7 +299,10 @@ impl Shell {
             // them writes, would take a tenth of a short program's time for that.
             let mut lines = Vec::with_capacity(128);
             lines.extend_from_slice(b"{ ");
-            if command.text.len() <= MOST_PLAIN {
+            if command.text.trim_ascii().is_empty() {
+                // A group has something in it.
+                lines.push(b':');
+            } else if command.text.len() <= MOST_PLAIN {
                 // Plain words mean the same without `eval`, and the shell reads each byte with a call of its own.
                 lines.extend_from_slice(command.text);
             } else {
