@@ -12,8 +12,11 @@ part_singularity() {
     step "tests of the program" cargo test -p farshell --test singularity --locked || bad=1
     for ((round = 1; round <= REPEAT; round++)); do
         for subject in singularity singularity-busybox; do
+            # The suite on a busybox is part docker's as well.
+            local filter=()
+            [[ $subject == singularity ]] || ((NAMED)) || filter=(endings::)
             step "conformance on $subject as an ordinary user, round $round of $REPEAT" \
-                as_user_of_apptainer "$suite" "$subject" --test-threads "$AT_ONCE" || bad=1
+                as_user_of_apptainer "$suite" "$subject" --test-threads "$AT_ONCE" ${filter[@]+"${filter[@]}"} || bad=1
         done
     done
     return "$bad"
