@@ -19,7 +19,7 @@ use farshell_protocol::hello::OutpostIdentity;
 use farshell_protocol::message::Info;
 use farshell_protocol::process::{Attach, Chunk, Kill, Killed, LogPiece, Size, Start, State, Status, View};
 use farshell_protocol::session::{OpenSession, SessionInfo};
-use farshell_protocol::{Event, Failure, ProcessId, Reply, Request, SessionName};
+use farshell_protocol::{ErrorKind, Event, Failure, ProcessId, Reply, Request, SessionName};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -30,6 +30,8 @@ pub use rest::BeforeRest;
 /// How often somebody who went away while being greeted is looked for again, and the pause before that.
 const GREETINGS: u32 = 5;
 const BETWEEN_GREETINGS: Duration = Duration::from_millis(50);
+/// How many connections may be lost under one request before it is given up.
+const MOST_LOST: u32 = 5;
 /// Pauses between attempts to connect again: about half a minute in all.
 const PAUSES: [Duration; 8] = [
     Duration::from_millis(0),
@@ -96,12 +98,13 @@ fn repeatable(request: &Request) -> bool {
         | Request::Stdin { .. }
         | Request::Kill(_)
         | Request::Resize { .. }
-        | Request::SetLease { .. } => true,
-        Request::CloseSession { .. }
-        | Request::Start(_)
+        | Request::SetLease { .. }
+        // Asked again, the outpost may say that there is no such thing any more: then it was done.
+        | Request::CloseSession { .. }
+        | Request::Forget { .. } => true,
+        Request::Start(_)
         | Request::Attach { .. }
         | Request::Signal { .. }
-        | Request::Forget { .. }
         | Request::Shutdown
         | Request::File(_) => false,
     }
@@ -203,8 +206,10 @@ impl Outpost {
     }
 
     async fn request(&self, what: &str, request: Request) -> Result<Reply> {
+        let removes = matches!(request, Request::CloseSession { .. } | Request::Forget { .. });
         let mut connection = self.connection().await?;
-        let mut again = repeatable(&request);
+        let mut lost = 0;
+        let most = if repeatable(&request) { MOST_LOST } else { 0 };
         loop {
             let answer = match connection.call(&request) {
                 Ok(call) => call.response().await,
@@ -214,9 +219,12 @@ impl Outpost {
             };
             match answer {
                 Ok(Ok(reply)) => return Ok(reply),
+                Ok(Err(failure)) if removes && lost > 0 && failure.kind == ErrorKind::NotFound => {
+                    return Ok(Reply::Done);
+                }
                 Ok(Err(failure)) => return Err(Error::failure(what, &failure)),
-                Err(error) if again && error.kind == Kind::Disconnected => {
-                    again = false;
+                Err(error) if lost < most && error.kind == Kind::Disconnected => {
+                    lost += 1;
                     connection = self.reconnect().await?;
                 }
                 Err(error) => return Err(error),
@@ -342,27 +350,36 @@ impl Outpost {
         let connection = self.connection().await?;
         let instance = connection.identity.instance.clone();
         let request = Request::Start(start);
-        let first = match connection.call(&request) {
+        let mut answer = match connection.call(&request) {
             Ok(call) => call.response().await,
             Err(error) => Err(error),
         };
         drop(connection);
-        let answer = match first {
-            Err(error) if error.kind == Kind::Disconnected => {
-                let lost = |why: &str| unknown(&what, why);
-                let connection = self.reconnect().await.map_err(|e| lost(&e.to_string()))?;
-                if connection.identity.instance != instance {
-                    return Err(lost("the outpost that was asked is gone"));
-                }
-                match connection.call(&Request::Status { id })?.response().await? {
-                    Err(failure) if failure.kind == farshell_protocol::ErrorKind::NotFound => {
-                        connection.call(&request)?.response().await.map_err(|e| lost(&e.to_string()))?
-                    }
-                    other => other,
-                }
+        let mut lost = 0;
+        while let Err(error) = &answer
+            && error.kind == Kind::Disconnected
+        {
+            lost += 1;
+            if lost > MOST_LOST {
+                return Err(unknown(&what, &error.to_string()));
             }
-            other => other?,
-        };
+            let connection = self.reconnect().await.map_err(|e| unknown(&what, &e.to_string()))?;
+            if connection.identity.instance != instance {
+                return Err(unknown(&what, "the outpost that was asked is gone"));
+            }
+            answer = match connection.call(&Request::Status { id: id.clone() }) {
+                Ok(call) => call.response().await,
+                Err(error) => Err(error),
+            };
+            // The same outpost has never heard of it: the start did not arrive, so this is the first.
+            if matches!(&answer, Ok(Err(failure)) if failure.kind == ErrorKind::NotFound) {
+                answer = match connection.call(&request) {
+                    Ok(call) => call.response().await,
+                    Err(error) => Err(error),
+                };
+            }
+        }
+        let answer = answer?;
         status_of(&what, answer)
     }
 
