@@ -4,5 +4,5 @@
 part_chaos() {
     need_rust && need bash:bash strace:strace mount:mount || return 1
     # One at a time: each of them wants the whole machine.
-    step "chaos" cargo test -p farshell --test chaos --locked -- --test-threads 1 --nocapture
+    step "chaos" cargo test --workspace --test chaos --locked -- --test-threads 1 --nocapture
 }

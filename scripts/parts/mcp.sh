@@ -11,7 +11,7 @@ part_mcp() {
 # Half of it is waiting.
 mcp_tests() {
     if cargo nextest --version >/dev/null 2>&1; then
-        cargo nextest run -p farshell --locked --no-fail-fast --test-threads 4 -E 'binary(mcp)'
+        cargo nextest run --workspace --locked --no-fail-fast --test-threads 4 -E 'binary(mcp)'
     else
         cargo test -p farshell --locked --no-fail-fast --test mcp
     fi

@@ -9,7 +9,7 @@ part_singularity() {
     local suite tests bad=0 round subject
     tests=$(build_tests farshell-singularity singularity) && suite=$(build_suite) || return 1
     step "tests with Apptainer as an ordinary user" as_user_of_apptainer "$tests" '' || bad=1
-    step "tests of the program" cargo test -p farshell --test singularity --locked || bad=1
+    step "tests of the program" program_tests singularity || bad=1
     for ((round = 1; round <= REPEAT; round++)); do
         for subject in singularity singularity-busybox; do
             # The suite on a busybox is part docker's as well.
@@ -38,4 +38,14 @@ as_user_of_apptainer() {
             setpriv --reuid "$USER_NAME" --regid "$USER_NAME" --init-groups --inh-caps=-all \
             "$program" "$@" </dev/null
     )
+}
+
+# program_tests NAME: a test program of the program's own. Of the whole workspace, because of that it is built already: a
+# crate alone has other features of its dependencies.
+program_tests() {
+    if cargo nextest --version >/dev/null 2>&1; then
+        cargo nextest run --workspace --locked --no-fail-fast -E "package(farshell) and binary($1)"
+    else
+        cargo test -p farshell --locked --no-fail-fast --test "$1"
+    fi
 }

@@ -10,7 +10,7 @@ part_slurm() {
     tests=$(build_tests farshell-singularity slurm) && suite=$(build_suite) || return 1
     # They wait for Slurm more than they work.
     step "tests with Slurm as an ordinary user" as_user_of_apptainer "$tests" '' --test-threads 6 || bad=1
-    step "tests of the program" cargo test -p farshell --test slurm --locked || bad=1
+    step "tests of the program" program_tests slurm || bad=1
     for ((round = 1; round <= REPEAT; round++)); do
         step "conformance on slurm as an ordinary user, round $round of $REPEAT" \
             as_user_of_apptainer "$suite" slurm --test-threads "$AT_ONCE" || bad=1

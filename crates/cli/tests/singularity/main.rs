@@ -69,8 +69,11 @@ fn what_is_put_away_keeps_its_files_and_removal_says_what_stays() {
     let list = world.json(&["env", "list", "--json"]);
     assert_eq!(list["environments"][0]["state"], "stopped");
     let back = world.call(&["run", "--json", "cat /workspace/file ~/file /file; echo ${A-unset}"]).json();
-    assert_eq!(back["stdout"], "a\nb\nc\nunset\n");
-    assert_eq!(back["note"], "the session began anew: its environment was put away");
+    assert_eq!(back["stdout"], "a\nb\nc\n1\n");
+    assert_eq!(
+        back["note"],
+        "the session began anew: its environment was put away; its directory and exported variables are as they were"
+    );
     let shown = world.call(&["env", "show"]).stdout;
     for word in ["cpu", "memory", "disk", "processes", "not enforced"] {
         assert!(shown.contains(word), "{word} in {shown}");
