@@ -230,6 +230,11 @@ impl Connection {
         self.shared.lock().ended.clone()
     }
 
+    /// A call that has nothing but an answer.
+    pub(crate) async fn ask(&self, request: &Request) -> Result<std::result::Result<Reply, Failure>> {
+        self.call(request)?.response().await
+    }
+
     /// Opens a call.
     pub(crate) fn call(&self, request: &Request) -> Result<Call> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);

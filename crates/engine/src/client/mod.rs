@@ -211,13 +211,7 @@ impl Outpost {
         let mut lost = 0;
         let most = if repeatable(&request) { MOST_LOST } else { 0 };
         loop {
-            let answer = match connection.call(&request) {
-                Ok(call) => call.response().await,
-                // It ended before anything was sent.
-                Err(error) if error.kind == Kind::Disconnected => Err(error),
-                Err(error) => return Err(error),
-            };
-            match answer {
+            match connection.ask(&request).await {
                 Ok(Ok(reply)) => return Ok(reply),
                 Ok(Err(failure)) if removes && lost > 0 && failure.kind == ErrorKind::NotFound => {
                     return Ok(Reply::Done);
@@ -350,10 +344,7 @@ impl Outpost {
         let connection = self.connection().await?;
         let instance = connection.identity.instance.clone();
         let request = Request::Start(start);
-        let mut answer = match connection.call(&request) {
-            Ok(call) => call.response().await,
-            Err(error) => Err(error),
-        };
+        let mut answer = connection.ask(&request).await;
         drop(connection);
         let mut lost = 0;
         while let Err(error) = &answer
@@ -367,20 +358,13 @@ impl Outpost {
             if connection.identity.instance != instance {
                 return Err(unknown(&what, "the outpost that was asked is gone"));
             }
-            answer = match connection.call(&Request::Status { id: id.clone() }) {
-                Ok(call) => call.response().await,
-                Err(error) => Err(error),
-            };
+            answer = connection.ask(&Request::Status { id: id.clone() }).await;
             // The same outpost has never heard of it: the start did not arrive, so this is the first.
             if matches!(&answer, Ok(Err(failure)) if failure.kind == ErrorKind::NotFound) {
-                answer = match connection.call(&request) {
-                    Ok(call) => call.response().await,
-                    Err(error) => Err(error),
-                };
+                answer = connection.ask(&request).await;
             }
         }
-        let answer = answer?;
-        status_of(&what, answer)
+        status_of(&what, answer?)
     }
 
     /// Follows a process from an offset (arrival order) to its end, or with `until_closed` until nobody holds
