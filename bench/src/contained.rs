@@ -69,14 +69,6 @@ impl Contained {
 
 fn program(argv: &[&str], stdin: Stdin) -> Start {
     let argv = argv.iter().map(|a| serde_bytes::ByteBuf::from(a.as_bytes())).collect();
-    Start {
-        id: new_process_id(),
-        what: What::Exec { argv, surroundings: Surroundings::default() },
-        stdin,
-        timeout_ms: None,
-        grace_ms: 2000,
-        log_cap: 0,
-        attach: None,
-        variables: None,
-    }
+    let what = What::Exec { argv, surroundings: Surroundings::default() };
+    Start { stdin, ..Start::new(new_process_id(), what) }
 }

@@ -5,7 +5,7 @@ use farshell_engine::capture::{Capture, Discard};
 use farshell_engine::environment::SessionDefaults;
 use farshell_engine::{Environment, Outpost, RunOptions, Spec, TaskName};
 use farshell_protocol::SessionName;
-use farshell_protocol::process::{End, Start, State, Stdin, What};
+use farshell_protocol::process::{End, Start, State, What};
 use farshell_protocol::session::Mode;
 use std::error::Error;
 use std::sync::Arc;
@@ -104,18 +104,8 @@ impl Ours {
         for _ in 0..count {
             let id = farshell_engine::client::new_process_id();
             let argv = ["sleep", "1000"].map(|a| serde_bytes::ByteBuf::from(a.as_bytes())).to_vec();
-            outpost
-                .start(Start {
-                    id: id.clone(),
-                    what: What::Exec { argv, surroundings: Default::default() },
-                    stdin: Stdin::Null,
-                    timeout_ms: None,
-                    grace_ms: 2000,
-                    log_cap: 0,
-                    attach: None,
-                    variables: None,
-                })
-                .await?;
+            let what = What::Exec { argv, surroundings: Default::default() };
+            outpost.start(Start::new(id.clone(), what)).await?;
             ids.push(id);
         }
         let started = begin.elapsed();

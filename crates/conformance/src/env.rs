@@ -8,7 +8,7 @@ use farshell_engine::client::new_process_id;
 use farshell_engine::environment::SessionDefaults;
 use farshell_engine::{Environment, Outpost, RunOptions};
 use farshell_protocol::file::FileOp;
-use farshell_protocol::process::{End, Start, State, Status, Stdin, Surroundings, What};
+use farshell_protocol::process::{End, Start, State, Status, Surroundings, What};
 use farshell_protocol::session::{Mode, OpenSession};
 use farshell_protocol::{ProcessId, SessionName};
 use serde_bytes::ByteBuf;
@@ -289,16 +289,7 @@ fn ran(status: Status, capture: &Capture, begun: Instant) -> Ran {
 
 /// A process with nothing special about it.
 pub(crate) fn process(what: What) -> Start {
-    Start {
-        id: new_process_id(),
-        what,
-        stdin: Stdin::Null,
-        timeout_ms: None,
-        grace_ms: 500,
-        log_cap: 0,
-        attach: None,
-        variables: None,
-    }
+    Start { grace_ms: 500, ..Start::new(new_process_id(), what) }
 }
 
 /// A session name that is known to be one.

@@ -121,16 +121,8 @@ impl Served {
         let secret_name = format!("{}{}", new_process_id(), new_process_id());
         let Ok(id) = ProcessId::new(format!("{PREFIX}{}", new_process_id())) else { return };
         let argv = ["/bin/sh", "-c", SERVE, "sh", &secret_name, HELPER];
-        let start = Start {
-            id: id.clone(),
-            what: What::Exec { argv: argv.map(ByteBuf::from).into(), surroundings: Surroundings::default() },
-            stdin: Stdin::Pipe,
-            timeout_ms: None,
-            grace_ms: 0,
-            log_cap: 0,
-            attach: None,
-            variables: None,
-        };
+        let what = What::Exec { argv: argv.map(ByteBuf::from).into(), surroundings: Surroundings::default() };
+        let start = Start { stdin: Stdin::Pipe, grace_ms: 0, ..Start::new(id.clone(), what) };
         let (tell, mut heard) = mpsc::channel(WAITING);
         let mut lines = Lines { begun: Vec::new(), tell };
         let over = async {

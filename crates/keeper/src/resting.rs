@@ -17,7 +17,7 @@ use farshell_engine::client::new_process_id;
 use farshell_engine::environment::SessionDefaults;
 use farshell_engine::{Kind, Outpost, Result};
 use farshell_protocol::SessionName;
-use farshell_protocol::process::{Start, Stdin, Surroundings, What};
+use farshell_protocol::process::{Start, Surroundings, What};
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 use serde_json::{Map, Value, json};
@@ -161,20 +161,13 @@ async fn exports(
     given: &BTreeSet<Text>,
 ) -> Option<Vec<(Text, Text)>> {
     let id = new_process_id();
-    let start = Start {
-        id: id.clone(),
-        what: What::Shell {
-            command: EXPORTS.to_vec(),
-            session: Some(session.clone()),
-            surroundings: Surroundings::default(),
-        },
-        stdin: Stdin::Null,
-        timeout_ms: Some(u64::try_from(PATIENCE.as_millis()).unwrap_or(u64::MAX)),
-        grace_ms: 0,
-        log_cap: 0,
-        attach: None,
-        variables: None,
+    let what = What::Shell {
+        command: EXPORTS.to_vec(),
+        session: Some(session.clone()),
+        surroundings: Surroundings::default(),
     };
+    let timeout_ms = Some(u64::try_from(PATIENCE.as_millis()).unwrap_or(u64::MAX));
+    let start = Start { timeout_ms, grace_ms: 0, ..Start::new(id.clone(), what) };
     let mut capture = Capture::new(MOST);
     let status = outpost.run(start, &mut capture).await;
     let _ = outpost.forget(id).await;

@@ -31,6 +31,23 @@ pub struct Start {
     pub variables: Option<Vec<(serde_bytes::ByteBuf, serde_bytes::ByteBuf)>>,
 }
 
+impl Start {
+    /// With no input, no limit of time, and nobody who waits.
+    #[must_use]
+    pub fn new(id: ProcessId, what: What) -> Self {
+        Self {
+            id,
+            what,
+            stdin: Stdin::Null,
+            timeout_ms: None,
+            grace_ms: default_grace_ms(),
+            log_cap: 0,
+            attach: None,
+            variables: None,
+        }
+    }
+}
+
 #[must_use]
 pub fn default_grace_ms() -> u64 {
     2000

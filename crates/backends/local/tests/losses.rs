@@ -4,7 +4,7 @@
 use farshell_engine::backend::{Backend, BoxFuture, ByteStream, Identity, Place, Spec, TaskName};
 use farshell_engine::client::{Outpost, new_process_id};
 use farshell_engine::{Kind, Result};
-use farshell_protocol::process::{Start, Stdin, Surroundings, What};
+use farshell_protocol::process::{Start, Surroundings, What};
 use farshell_protocol::session::{Mode, OpenSession};
 use farshell_protocol::{ProcessId, SessionName};
 use std::sync::Arc;
@@ -87,16 +87,7 @@ impl Rig {
     fn start(&self) -> Start {
         let text = format!("echo ran >>{}/ran; exec sleep 1000", self.dir.path().display());
         let argv = ["sh", "-c", &text].map(|word| word.as_bytes().to_vec().into()).to_vec();
-        Start {
-            id: new_process_id(),
-            what: What::Exec { argv, surroundings: Surroundings::default() },
-            stdin: Stdin::Null,
-            timeout_ms: None,
-            grace_ms: 2000,
-            log_cap: 0,
-            attach: None,
-            variables: None,
-        }
+        Start::new(new_process_id(), What::Exec { argv, surroundings: Surroundings::default() })
     }
 
     /// Waits until so many processes have begun, and says how many have.

@@ -8,7 +8,7 @@ use farshell_engine::client::new_process_id;
 use farshell_engine::environment::SessionDefaults;
 use farshell_engine::{Kind, Outpost};
 use farshell_protocol::SessionName;
-use farshell_protocol::process::{OnBusy, Start, Stdin, What};
+use farshell_protocol::process::{OnBusy, Start, What};
 use farshell_protocol::session::Mode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -177,17 +177,7 @@ while True: x.append(bytearray(1 << 20))\"; kill -9 -1";
         on_busy: OnBusy::Wait,
         merge_stderr: false,
     };
-    let start = Start {
-        id: new_process_id(),
-        what,
-        stdin: Stdin::Null,
-        timeout_ms: None,
-        grace_ms: 1000,
-        log_cap: 0,
-        attach: None,
-        variables: None,
-    };
-    let error = outpost.run(start, &mut Capture::unlimited()).await.unwrap_err();
+    let error = outpost.run(Start::new(new_process_id(), what), &mut Capture::unlimited()).await.unwrap_err();
     assert_eq!(error.kind, Kind::UnknownOutcome, "{error}");
     let said = place.epitaph().unwrap_or_default();
     assert_eq!(said, "the container ran out of memory (its limit is 64 MB) and was killed");
