@@ -217,7 +217,7 @@ impl Log {
 
     /// No file can be written: from here on the newest output is kept in memory.
     fn fail(&mut self, error: &io::Error) {
-        self.error = Some(format!("the log could not be written: {error}"));
+        self.error = Some(unwritable(error));
         if self.segments.last().is_some_and(|last| matches!(last.store, Store::File(..))) {
             self.new_segment();
         }
@@ -232,11 +232,15 @@ impl Log {
 
     fn drop_segment(&mut self, at: usize) -> Store {
         let old = self.segments.remove(at);
-        if self.dropped.0 == self.dropped.1 {
-            self.dropped.0 = old.base;
-        }
-        self.dropped.1 = old.end;
+        self.drop_bytes(old.base, old.end);
         old.store
+    }
+
+    fn drop_bytes(&mut self, from: u64, to: u64) {
+        if self.dropped.0 == self.dropped.1 {
+            self.dropped.0 = from;
+        }
+        self.dropped.1 = to;
     }
 
     /// A record of `len` bytes would go into a file as it is.
@@ -278,10 +282,7 @@ impl Log {
                 }
                 // Its reader has it; nobody else will.
                 Err(error) => {
-                    if self.dropped.0 == self.dropped.1 {
-                        self.dropped.0 = before;
-                    }
-                    self.dropped.1 = before + len as u64;
+                    self.drop_bytes(before, before + len as u64);
                     self.fail(&error);
                 }
             }
@@ -320,7 +321,7 @@ impl Log {
         } else if !self.segments.is_empty() {
             match self.next_file() {
                 Ok((file, path)) => store = Store::File(file, path),
-                Err(error) => self.error = Some(format!("the log could not be written: {error}")),
+                Err(error) => self.error = Some(unwritable(&error)),
             }
         }
         self.segments.push(Segment { store, used: 0, base, base_of: self.totals, end: base });
@@ -468,6 +469,10 @@ impl Segment {
             }
         }
     }
+}
+
+fn unwritable(error: &io::Error) -> String {
+    format!("the log could not be written: {error}")
 }
 
 fn make_file(base: &Path, number: u32) -> io::Result<(File, PathBuf)> {
