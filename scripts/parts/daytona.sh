@@ -15,7 +15,7 @@ part_daytona() {
         step "Daytona's own client ($client) on the emulator" daytona_client "$client" || bad=1
     done
     step "Hermes' own environment on the emulator" daytona_hermes || bad=1
-    step "tests with sandboxes" daytona_tests || bad=1
+    step "tests with sandboxes" tests_called daytona || bad=1
     suite=$(build_suite) || return 1
     for ((round = 1; round <= REPEAT; round++)); do
         for subject in "${subjects[@]}"; do
@@ -40,15 +40,6 @@ daytona_hermes() {
     python3 -m venv "$venv" &&
         "$venv/bin/pip" install --quiet --disable-pip-version-check 'hermes-agent==0.19.*' 'daytona==0.155.*' || return 1
     DAYTONA_API_URL=$FARSHELL_TEST_DAYTONA DAYTONA_API_KEY=dtn_test "$venv/bin/python" crates/emulators/daytona/tests/hermes.py
-}
-
-# The test programs called daytona, of all crates.
-daytona_tests() {
-    if cargo nextest --version >/dev/null 2>&1; then
-        cargo nextest run --workspace --locked --no-fail-fast -E 'binary(daytona)'
-    else
-        cargo test --workspace --locked --no-fail-fast --test daytona
-    fi
 }
 
 no_sandboxes() {

@@ -11,7 +11,8 @@ readonly AT_ONCE=6
 part_docker() {
     need_rust && bring_up docker && bring_up podman && bring_up registry && bring_up ssh || return 1
     local suite bad=0 round subject
-    step "tests with an engine" docker_tests || bad=1
+    # Each may have engines of its own, so fewer run at once.
+    step "tests with an engine" tests_called docker --test-threads 4 || bad=1
     step "tests with an engine as an ordinary user" docker_tests_as_user || bad=1
     suite=$(build_suite) || return 1
     for ((round = 1; round <= REPEAT; round++)); do
@@ -21,15 +22,6 @@ part_docker() {
     done
     step "nothing is left in the engines" no_containers || bad=1
     return "$bad"
-}
-
-# The test programs called docker, of all crates. Each may have engines of its own, so fewer run at once.
-docker_tests() {
-    if cargo nextest --version >/dev/null 2>&1; then
-        cargo nextest run --workspace --locked --no-fail-fast --test-threads 4 -E 'binary(docker)'
-    else
-        cargo test --workspace --locked --no-fail-fast --test docker
-    fi
 }
 
 # What depends on who one is: files, users, and the rights to the engine.

@@ -13,7 +13,7 @@ part_modal() {
     step "the same with sandboxes of the first kind" modal_client "$MODAL_NEWEST" 0 || bad=1
     step "Modal's own client ($MODAL_OF_HERMES) on the emulator" modal_client "$MODAL_OF_HERMES" || bad=1
     step "Hermes on the emulator" modal_hermes || bad=1
-    step "tests with sandboxes" modal_tests || bad=1
+    step "tests with sandboxes" tests_called modal || bad=1
     suite=$(build_suite) || return 1
     for ((round = 1; round <= REPEAT; round++)); do
         step "conformance on modal, round $round of $REPEAT" run_suite modal "$suite" --test-threads "$AT_ONCE" || bad=1
@@ -39,15 +39,6 @@ modal_client() {
 modal_hermes() {
     local python
     python=$(modal_python "$MODAL_HERMES" "$MODAL_OF_HERMES") && modal_says "$python" hermes
-}
-
-# The test programs called modal, of all crates.
-modal_tests() {
-    if cargo nextest --version >/dev/null 2>&1; then
-        cargo nextest run --workspace --locked --no-fail-fast -E 'binary(modal)'
-    else
-        cargo test --workspace --locked --no-fail-fast --test modal
-    fi
 }
 
 # modal_in_trouble COMMAND…: runs it while connections break, tokens expire, and calls and streams fail.

@@ -39,13 +39,3 @@ as_user_of_apptainer() {
             "$program" "$@" </dev/null
     )
 }
-
-# program_tests NAME: a test program of the program's own. Of the whole workspace, because of that it is built already: a
-# crate alone has other features of its dependencies.
-program_tests() {
-    if cargo nextest --version >/dev/null 2>&1; then
-        cargo nextest run --workspace --locked --no-fail-fast -E "package(farshell) and binary($1)"
-    else
-        cargo test -p farshell --locked --no-fail-fast --test "$1"
-    fi
-}

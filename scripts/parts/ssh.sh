@@ -8,7 +8,8 @@
 part_ssh() {
     need_rust && bring_up ssh || return 1
     local suite bad=0 round subject
-    step "tests with hosts" ssh_tests || bad=1
+    # Lines are cut for a minute in some, so several run at once.
+    step "tests with hosts" tests_called ssh --test-threads "$AT_ONCE" || bad=1
     suite=$(build_suite) || return 1
     for ((round = 1; round <= REPEAT; round++)); do
         for subject in ssh ssh-session ssh-jump; do
@@ -19,13 +20,4 @@ part_ssh() {
         done
     done
     return "$bad"
-}
-
-# The test programs called ssh, of all crates. Lines are cut for a minute in some, so several run at once.
-ssh_tests() {
-    if cargo nextest --version >/dev/null 2>&1; then
-        cargo nextest run --workspace --locked --no-fail-fast --test-threads "$AT_ONCE" -E 'binary(ssh)'
-    else
-        cargo test --workspace --locked --no-fail-fast --test ssh
-    fi
 }
