@@ -9,9 +9,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// What the rig says.
+/// What the rig says. The test programs that share this file are called after their parts.
 pub(crate) fn var(name: &str) -> Option<String> {
-    farshell_testing::var(name, "singularity")
+    farshell_testing::var(name, env!("CARGO_CRATE_NAME"))
 }
 
 /// A home and the configuration of a backend for it. Instances go with it.
