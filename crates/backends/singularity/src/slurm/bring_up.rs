@@ -101,11 +101,7 @@ pub(crate) async fn bring_up(
             }
             Ok(Outcome::Over(over)) => {
                 waiting.over();
-                let epitaph = epitaph(control, &layout, job, over).await;
-                over_now(config, &layout, &state, |_| true).await?;
-                let message = format!("it did not get to run: {epitaph}");
-                return Err(Error::new(Kind::Unavailable, "waiting for Slurm", message)
-                    .with_hint("the next call hands in another job"));
+                return Err(useless(&starter, &state, job, over).await?);
             }
             Err(error) => {
                 // The job stays, and is found by the next call.
@@ -150,12 +146,25 @@ async fn first(
         }
         return Err(error);
     }
+    Err(useless(starter, state, job.id, now.or_else(|| Some(job.clone()))).await?)
+}
+
+/// Why a job ended before its outpost answered, which is noted. One that fails at once is never seen running, but has had
+/// a node, and has said why.
+async fn useless(starter: &Starter, state: &State, id: u32, last: Option<Job>) -> Result<Error> {
+    let (config, layout) = (&*starter.config, &starter.layout);
+    let begun = last.as_ref().is_some_and(|job| job.node.is_some());
+    let epitaph = epitaph(Control::new(config), layout, id, last).await;
     let log = tail(&layout.log());
-    let epitaph = epitaph(control, layout, job.id, now).await;
     over_now(config, layout, state, |_| true).await?;
+    if !begun && log.trim().is_empty() {
+        let message = format!("it did not get to run: {epitaph}");
+        return Ok(Error::new(Kind::Unavailable, "waiting for Slurm", message)
+            .with_hint("the next call hands in another job"));
+    }
     if log.lines().any(|line| line == "running") {
         let message = format!("{epitaph}: the instance of an earlier job still runs and holds its files");
-        return Err(Error::new(Kind::Busy, WHAT, message).with_hint(
+        return Ok(Error::new(Kind::Busy, WHAT, message).with_hint(
             "it ends when its lease does, or when its node is back; a task of another name works now",
         ));
     }
@@ -163,7 +172,7 @@ async fn first(
     if !error.message.contains(&epitaph) {
         error.message = format!("{epitaph}: {}", error.message);
     }
-    Err(error)
+    Ok(error)
 }
 
 /// A stream to the outpost of a job.
@@ -351,8 +360,8 @@ mod tests {
     use farshell_engine::backend::TaskName;
     use std::path::Path;
 
-    /// A cluster whose only job, 12, runs until it is cancelled, and whose node does not answer.
-    fn cluster(dir: &Path, name: &str) {
+    /// A cluster whose only job, 12, is in this state until it is cancelled, and whose node does not answer.
+    fn cluster(dir: &Path, name: &str, (state, node): (&str, &str)) {
         let gone = dir.join("gone");
         let gone = gone.display();
         for (program, text) in [
@@ -361,8 +370,8 @@ mod tests {
             (
                 "squeue",
                 format!(
-                    "state=RUNNING; [ ! -e '{gone}' ] || state=CANCELLED\n\
-                     echo \"12|$state|n1|1:00:00|x|p|{name}|mark=m|None\""
+                    "state={state}; [ ! -e '{gone}' ] || state=CANCELLED\n\
+                     echo \"12|$state|{node}|1:00:00|x|p|{name}|mark=m|None\""
                 ),
             ),
         ] {
@@ -372,31 +381,38 @@ mod tests {
         }
     }
 
-    /// Waits for a job that does not answer. What is said, whether it was cancelled, and whether anything is noted.
-    async fn unanswered(change: impl Fn(&mut State)) -> (Error, bool, bool) {
-        let dir = tempfile::tempdir().unwrap();
+    /// A task whose job is 12, on such a cluster.
+    fn task(dir: &Path, job: (&str, &str)) -> (Starter, Options, State) {
         let mut config = sample();
-        config.home = dir.path().join("h");
-        config.settings.scratch_dir = Some(dir.path().join("s"));
+        config.home = dir.join("h");
+        config.settings.scratch_dir = Some(dir.join("s"));
         config.settings.slurm = Some(Slurm::default());
-        config.environment.insert("PATH".into(), format!("{}:/usr/bin:/bin", dir.path().display()));
+        config.environment.insert("PATH".into(), format!("{}:/usr/bin:/bin", dir.display()));
         let options = Options::of(&config).unwrap().unwrap();
         let (task, lease) = (TaskName::new("t").unwrap(), Duration::from_secs(60));
         let spec = Spec { task, lease, settings: std::collections::BTreeMap::new() };
         let backend = Singularity::new(config);
         let starter = backend.starter(&spec).unwrap();
         let layout = &starter.layout;
-        cluster(dir.path(), &layout.name);
+        cluster(dir, &layout.name, job);
         std::fs::create_dir_all(&layout.private).unwrap();
         let mut state = backend.new_state(layout, &spec, "s".into()).unwrap();
         let door = "/nowhere".into();
         state.job = Some(JobNote { id: Some(12), mark: "m".into(), door, answered: false });
         state.write(layout).unwrap();
+        (starter, options, state)
+    }
+
+    /// Waits for a job that does not answer. What is said, whether it was cancelled, and whether anything is noted.
+    async fn unanswered(change: impl Fn(&mut State)) -> (Error, bool, bool) {
+        let dir = tempfile::tempdir().unwrap();
+        let (starter, options, state) = task(dir.path(), ("RUNNING", "n1"));
+        let layout = &starter.layout;
         // What others may have noted meanwhile.
         let mut noted = state.clone();
         change(&mut noted);
         noted.write(layout).unwrap();
-        let job = Control::new(&backend.config).job(12, &layout.name).await.unwrap().unwrap();
+        let job = Control::new(&starter.config).job(12, &layout.name).await.unwrap().unwrap();
         let patience = Duration::from_millis(200);
         let error = first(&starter, &options, &state, &job, patience).await.unwrap_err();
         (error, dir.path().join("gone").exists(), State::read(&layout.private).unwrap().is_some())
@@ -428,5 +444,31 @@ mod tests {
             assert!(error.kind == Kind::TimedOut && !error.message.contains("cancelled"), "{error}");
             assert_eq!((cancelled, noted), (false, true));
         }
+    }
+
+    /// What is said of a job that was over when somebody looked for the first time.
+    async fn over_at_once(job: (&str, &str), log: &str) -> Error {
+        let dir = tempfile::tempdir().unwrap();
+        let (starter, _, state) = task(dir.path(), job);
+        let layout = &starter.layout;
+        std::fs::write(layout.log(), log).unwrap();
+        let waiting = Waiting::begin(&starter.config, layout, &state.id).unwrap();
+        let outcome = waiting.until_it_runs(12, &()).await.unwrap();
+        waiting.over();
+        let Outcome::Over(over) = outcome else { panic!("{outcome:?}") };
+        let error = useless(&starter, &state, 12, over).await.unwrap();
+        assert!(State::read(&layout.private).unwrap().is_none());
+        error
+    }
+
+    #[tokio::test]
+    async fn a_job_that_fails_before_it_is_seen_running_is_said_with_why() {
+        let error =
+            over_at_once(("FAILED", "n1"), "INFO: x\nFATAL: could not open image /etc/passwd\n").await;
+        assert_eq!(error.message, "Slurm job 12 on n1 ended with an error: could not open image /etc/passwd");
+        let error = over_at_once(("NODE_FAIL", "n1"), "").await;
+        assert_eq!(error.message, "Slurm job 12 was ended by Slurm because its node failed: n1");
+        let error = over_at_once(("CANCELLED", ""), "").await;
+        assert!(error.message.starts_with("it did not get to run: Slurm job 12 was cancelled"), "{error}");
     }
 }
