@@ -12,7 +12,7 @@ use std::hash::{BuildHasher, Hasher};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// How long a destroy may take.
+/// How long a destroy may take, where things take as long as usual.
 const DESTROY: Duration = Duration::from_secs(30);
 /// How long a process that was killed may take to disappear from the list of processes.
 const GONE: Duration = Duration::from_secs(2);
@@ -106,9 +106,10 @@ fn live(subject: &'static dyn Subject, case: Case, mode: Mode) -> Done {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let mark = mark();
-        let env = tokio::time::timeout(DESTROY, Env::open(subject, mode, home.path(), mark))
-            .await
-            .map_err(|_| Failure::new("the environment could not be opened in time"))??;
+        let env =
+            tokio::time::timeout(DESTROY * subject.patience(), Env::open(subject, mode, home.path(), mark))
+                .await
+                .map_err(|_| Failure::new("the environment could not be opened in time"))??;
         let deadline = case.deadline * subject.patience();
         let done = match tokio::time::timeout(deadline, (case.run)(&env)).await {
             Ok(done) => done,
@@ -125,21 +126,22 @@ fn live(subject: &'static dyn Subject, case: Case, mode: Mode) -> Done {
 
 /// Destroys the environment and looks whether anything is left.
 async fn clean(env: &Env) -> Done {
+    let limit = DESTROY * env.subject.patience();
     let known = known(env).await;
     let path = serde_bytes::ByteBuf::from(env.dir.as_bytes());
     let remove = FileOp::Remove { path, recursive: true, missing_ok: true };
-    let removed = tokio::time::timeout(DESTROY, env.outpost().file(None, remove)).await;
-    let destroyed = tokio::time::timeout(DESTROY, env.environment.destroy()).await;
+    let removed = tokio::time::timeout(limit, env.outpost().file(None, remove)).await;
+    let destroyed = tokio::time::timeout(limit, env.environment.destroy()).await;
     let spec = crate::env::spec(env.subject, env.task.clone(), crate::env::LEASE);
     let files =
-        tokio::time::timeout(DESTROY, async { env.subject.backend(&env.home).remove_files(&spec).await });
+        tokio::time::timeout(limit, async { env.subject.backend(&env.home).remove_files(&spec).await });
     let files = files.await;
     let left = if env.subject.shares_kernel() { await_none(&known, &env.mark).await } else { Vec::new() };
     for (pid, _) in &left {
         let _ = std::process::Command::new("kill").args(["-9", &pid.to_string()]).status();
     }
     removed.map_err(|_| Failure::new("removing the case's directory took too long"))??;
-    destroyed.map_err(|_| Failure::new(format!("destroy took more than {} s", DESTROY.as_secs())))??;
+    destroyed.map_err(|_| Failure::new(format!("destroy took more than {} s", limit.as_secs())))??;
     files.map_err(|_| Failure::new("removing the place's files took too long"))??;
     if !left.is_empty() {
         return Err(Failure::new(format!("processes survived the environment: {left:?}")));

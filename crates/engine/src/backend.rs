@@ -40,6 +40,35 @@ pub trait Backend: Send + Sync + std::fmt::Debug {
     /// It can't be told.
     fn find<'a>(&'a self, spec: &'a Spec) -> BoxFuture<'a, Result<Option<Box<dyn Place>>>>;
 
+    /// As [`Backend::find`], for a place that is known as `was`. Where a place is met and not made (the host that a name leads
+    /// to), another one that answers in its stead says nothing about it: that is an error, and never `None`.
+    ///
+    /// # Errors
+    /// It can't be told; [`Kind::IdentityChanged`] if another place answers.
+    fn find_again<'a>(
+        &'a self,
+        spec: &'a Spec,
+        was: &'a Identity,
+    ) -> BoxFuture<'a, Result<Option<Box<dyn Place>>>> {
+        let _ = was;
+        self.find(spec)
+    }
+
+    /// As [`Backend::provision`], for a place that is known as `was` and was not ended. Where a place is met and not made,
+    /// nothing is started on another one that answers in its stead.
+    ///
+    /// # Errors
+    /// As [`Backend::provision`]; [`Kind::IdentityChanged`] if another place answers.
+    fn provision_again<'a>(
+        &'a self,
+        spec: &'a Spec,
+        was: &'a Identity,
+        progress: &'a dyn Progress,
+    ) -> BoxFuture<'a, Result<Box<dyn Place>>> {
+        let _ = was;
+        self.provision(spec, progress)
+    }
+
     /// Can it serve here and now? Each finding says what is wrong and what to do.
     fn check(&self) -> BoxFuture<'_, Vec<Finding>>;
 
@@ -66,6 +95,10 @@ pub trait Backend: Send + Sync + std::fmt::Debug {
         let _ = spec;
         Box::pin(async { Ok(()) })
     }
+
+    /// Somebody calls who has this backend's settings and variables. What is done later on behalf of places that were
+    /// made for earlier callers may go by the newer variables: the agent of a new login, say. Asks nobody.
+    fn called(&self) {}
 
     /// Ends and removes something that [`Backend::survey`] found. If it is gone already, that is no error.
     ///
@@ -143,8 +176,19 @@ pub trait Place: Send + Sync + std::fmt::Debug {
         None
     }
 
+    /// It was made for this call from what was kept of the task's last place: all files of that are in it, although its
+    /// identity is another one.
+    fn goes_on(&self) -> bool {
+        false
+    }
+
     /// What is to be said of it at this moment, for people: `Slurm job 12 on n1, 58 min left`. Asks nobody.
     fn status(&self) -> Option<String> {
+        None
+    }
+
+    /// What whoever serves the place wants people to be told, each text once: it is shown with a result. Asks nobody.
+    fn word(&self) -> Option<String> {
         None
     }
 

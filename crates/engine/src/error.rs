@@ -138,7 +138,8 @@ impl Error {
             ErrorKind::Protocol => Kind::Protocol,
             ErrorKind::ShuttingDown => Kind::Disconnected,
             ErrorKind::ShellFailed => Kind::Unavailable,
-            ErrorKind::System => Kind::System,
+            ErrorKind::Forgotten => Kind::UnknownOutcome,
+            ErrorKind::CalledOff | ErrorKind::System => Kind::System,
         };
         Self::new(kind, operation, failure.message.clone())
     }

@@ -6,6 +6,7 @@
 //! | [`client`] | the one client of the outpost: calls, streams, reconnection, resumption |
 //! | [`environment`] | a task's place with its outpost and its settings |
 //! | [`lock`], [`random`] | one at a time among all processes of a home; names that nobody else has |
+//! | [`credentials`] | files of the user's that a place gets |
 //! | [`machine`] | which machine this is, for notes |
 //! | [`owner`] | whose things they are in a place that others use too |
 //! | [`shared`] | a socket in a directory that a hostile container shares |
@@ -15,6 +16,7 @@
 pub mod backend;
 pub mod capture;
 pub mod client;
+pub mod credentials;
 pub mod environment;
 pub mod error;
 pub mod lock;

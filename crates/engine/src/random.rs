@@ -10,6 +10,16 @@ pub fn hex(bytes: usize) -> String {
     all.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// A number that nobody else has.
+#[must_use]
+pub fn number() -> u64 {
+    getrandom::u64().unwrap_or_else(|_| {
+        // Without randomness the clock and the process number must do.
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        (now.as_nanos() as u64).rotate_left(20) ^ u64::from(std::process::id()) << 40
+    })
+}
+
 /// Somewhere between half of it and all of it, so that those who were turned away together do not come back together.
 #[must_use]
 pub fn jitter(pause: Duration) -> Duration {

@@ -12,6 +12,7 @@
 use crate::conns::Conn;
 use crate::filecalls::FileCalls;
 use crate::kill::{self, Outcome, Tags, Target};
+use crate::once::Once;
 use crate::process::Process;
 use crate::reactor::{Alarm, Interest, Reactor, Token};
 use crate::session::Session;
@@ -104,6 +105,7 @@ pub(crate) struct Daemon {
     pub killer: Sender<Target>,
     pub outcomes: Receiver<Outcome>,
     pub files: FileCalls,
+    pub once: Once,
     pub buffer: Vec<u8>,
     /// A pipe through which copies of output go to the log.
     pub copies: (OwnedFd, OwnedFd),
@@ -228,6 +230,7 @@ impl Daemon {
             listener,
             signals,
             files: FileCalls::new(waker.clone()),
+            once: Once::default(),
             waker,
             _lock: lock,
             tags,

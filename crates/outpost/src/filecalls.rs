@@ -15,6 +15,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 /// File requests that run at a time; more are refused, since each holds a thread.
 const MOST_CALLS: usize = 64;
@@ -23,7 +24,8 @@ const MOST_CALLS: usize = 64;
 #[derive(Debug)]
 enum Output {
     Frame(Kind, Vec<u8>),
-    Done(Result<Reply, Failure>),
+    /// With the number of the request.
+    Done(u64, Result<Reply, Failure>),
 }
 
 #[derive(Debug)]
@@ -42,7 +44,7 @@ impl FileCalls {
 }
 
 /// The event loop's side of a running file request.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct FileCall(Arc<Shared>);
 
 #[derive(Debug, Default)]
@@ -95,6 +97,11 @@ impl FileCall {
 
     pub(crate) fn cancel(&self) {
         self.change(|state| state.cancelled = true);
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.0.lock().cancelled
     }
 }
 
@@ -175,13 +182,16 @@ impl Daemon {
     ) -> Option<Result<Reply, Failure>> {
         let cwd = match &request.session {
             None => self.home.clone(),
-            Some(name) => match self.sessions.get(name) {
-                Some(session) => PathBuf::from(OsString::from_vec(session.cwd.clone())),
-                None => {
-                    let text = format!("no session {name} is open here");
-                    return Some(Err(Failure::new(ErrorKind::NotFound, text)));
+            Some(name) => {
+                let cwd = self.sessions.get(name).map(|session| session.cwd.clone());
+                match self.once.cwd(request.once, cwd) {
+                    Some(cwd) => PathBuf::from(OsString::from_vec(cwd)),
+                    None => {
+                        let text = format!("no session {name} is open here");
+                        return Some(Err(Failure::new(ErrorKind::NotFound, text)));
+                    }
                 }
-            },
+            }
         };
         if self.files.running >= MOST_CALLS {
             let text = format!("{MOST_CALLS} file requests are under way already");
@@ -199,21 +209,24 @@ impl Daemon {
         };
         let thread = std::thread::Builder::new().name("files".into()).spawn(move || {
             let result = files::serve(&context, request.op, &mut worker).map(Reply::File);
-            worker.emit(Output::Done(result));
+            worker.emit(Output::Done(request.once, result));
         });
         if let Err(error) = thread {
             let text = format!("no thread can be started: {error}");
             return Some(Err(Failure::new(ErrorKind::Exhausted, text)));
         }
         self.files.running += 1;
-        self.conns.get_mut(&conn)?.calls.insert(call, Call::File(FileCall(shared)));
+        let running = FileCall(shared);
+        self.once.under_way(request.once, &running);
+        self.conns.get_mut(&conn)?.calls.insert(call, Call::File(running));
         None
     }
 
     pub(crate) fn file_results(&mut self) {
         while let Ok((conn, call, output)) = self.files.results.try_recv() {
-            if matches!(output, Output::Done(_)) {
+            if let Output::Done(once, result) = &output {
                 self.files.running -= 1;
+                self.once.end(*once, result, Instant::now());
             }
             let Some(state) = self.conns.get_mut(&conn) else { continue };
             // A call that was cancelled is not heard of again.
@@ -222,7 +235,7 @@ impl Daemon {
             }
             match output {
                 Output::Frame(kind, payload) => state.frame(kind, call, &payload),
-                Output::Done(result) => {
+                Output::Done(_, result) => {
                     state.calls.remove(&call);
                     state.reply(call, &result);
                 }

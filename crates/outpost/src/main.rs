@@ -13,6 +13,7 @@ mod files;
 mod kill;
 mod log;
 mod memory;
+mod once;
 mod output;
 mod process;
 mod procs;

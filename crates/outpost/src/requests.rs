@@ -7,6 +7,7 @@ use crate::log::Cursor;
 use crate::process::Process;
 use crate::reactor::Alarm;
 use crate::sys;
+use farshell_protocol::frame::Kind;
 use farshell_protocol::message::Info;
 use farshell_protocol::process::{Attach, Kill, Killed, Size, Start, State, View, What};
 use farshell_protocol::{ErrorKind, Failure, ProcessId, Reply, Request};
@@ -54,7 +55,11 @@ impl Daemon {
             }
             Request::ReadLog { id, view, offset, len } => Some(self.read_log(&id, view, offset, len)),
             Request::Stdin { id, offset, bytes, eof } => self.stdin(conn, call, &id, offset, &bytes, eof),
-            Request::Signal { id, signal } => Some(self.send_signal(&id, signal).map(|()| Reply::Done)),
+            Request::Signal { id, signal, once } => self.unless_known(conn, call, once, |daemon| {
+                let answer = daemon.send_signal(&id, signal).map(|()| Reply::Done);
+                daemon.once.end(once, &answer, Instant::now());
+                Some(answer)
+            }),
             Request::Kill(kill) => self.kill(conn, call, &kill),
             Request::Resize { id, size } => Some(self.resize(&id, size).map(|()| Reply::Done)),
             Request::Forget { id } => Some(self.forget(&id).map(|()| Reply::Done)),
@@ -66,10 +71,32 @@ impl Daemon {
                 self.ending = true;
                 Some(Ok(Reply::Done))
             }
-            Request::File(request) => self.file_request(conn, call, request),
+            Request::File(request) => {
+                self.unless_known(conn, call, request.once, |daemon| daemon.file_request(conn, call, request))
+            }
         };
         if let Some(answer) = answer {
             self.reply(conn, call, &answer);
+        }
+    }
+
+    /// Does what must not be done twice, unless that is known to be done or under way. From here on the attempt is known,
+    /// also if it is refused: an older one that comes late is not made in its stead.
+    fn unless_known(
+        &mut self,
+        conn: u32,
+        call: u32,
+        once: u64,
+        attempt: impl FnOnce(&mut Self) -> Option<Result<Reply, Failure>>,
+    ) -> Option<Result<Reply, Failure>> {
+        match self.once.attempt(once, Instant::now()) {
+            None => attempt(self),
+            Some(Err(failure)) => Some(Err(failure)),
+            Some(Ok(reply)) => {
+                self.conns.get_mut(&conn)?.frame(Kind::Response, call, &reply);
+                self.pump(conn);
+                None
+            }
         }
     }
 

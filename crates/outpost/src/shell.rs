@@ -544,6 +544,12 @@ impl Shell {
         self.states.iter().filter_map(whole_state).max_by_key(|(number, _)| *number)
     }
 
+    /// The state that the start files left. A one-shot shell keeps it beside that of its command, which may be written
+    /// before anybody has read that this one was.
+    pub(crate) fn first_state(&self) -> Option<Vec<u8>> {
+        whole_state(&self.states[0]).filter(|(number, _)| *number == 0).map(|(_, state)| state)
+    }
+
     /// Does the shell wait for its next line, although it was given a command and never reported its end?
     /// (`set -n`, or a function named like what the script needs.)
     pub(crate) fn lost(&self) -> bool {

@@ -160,8 +160,8 @@ impl Daemon {
                 self.command_ended(&name, Some(key), End::Exited(126), None);
             }
             Report::Saved { number: 0 } => {
-                let saved = self.shells.get(&key).and_then(Shell::saved_state);
-                if let (Some(session), Some((0, state))) = (self.sessions.get_mut(&name), saved) {
+                let first = self.shells.get(&key).and_then(Shell::first_state);
+                if let (Some(session), Some(state)) = (self.sessions.get_mut(&name), first) {
                     session.init_files.clear();
                     if session.mode == Mode::OneShot {
                         session.baseline.clone_from(&state);

@@ -15,6 +15,9 @@ pub struct FileRequest {
     #[serde(default)]
     pub session: Option<SessionName>,
     pub op: FileOp,
+    /// Of a request that changes something: its number, see [`crate::once`].
+    #[serde(default)]
+    pub once: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

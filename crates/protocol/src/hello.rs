@@ -3,7 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 /// The newest version of the messages that this build speaks.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
+/// The first version whose outposts know the numbers of requests ([`crate::once`]).
+pub const KNOWS_ONCE: u16 = 2;
 /// The oldest version that this build still speaks.
 pub const OLDEST: u16 = 1;
 

@@ -23,6 +23,7 @@ pub mod frame;
 pub mod hello;
 pub mod id;
 pub mod message;
+pub mod once;
 pub mod process;
 pub mod session;
 pub mod text;

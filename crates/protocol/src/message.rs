@@ -48,6 +48,9 @@ pub enum Request {
     Signal {
         id: ProcessId,
         signal: i32,
+        /// See [`crate::once`].
+        #[serde(default)]
+        once: u64,
     },
     Kill(Kill),
     Resize {
@@ -171,6 +174,11 @@ pub enum ErrorKind {
     Protocol,
     /// The outpost is ending.
     ShuttingDown,
+    /// An attempt was called off, or is being called off, because a newer one is there or nobody waits for it any more
+    /// ([`crate::once`]).
+    CalledOff,
+    /// It may have been done under this number, and what is known of that had to be forgotten ([`crate::once`]).
+    Forgotten,
     /// Any other error of the system; see `errno`.
     System,
 }

@@ -188,7 +188,10 @@ fn fields_that_an_older_peer_does_not_send_take_their_defaults() {
         create_only: false,
         expect: None,
     };
-    assert_eq!(new, Request::File(file::FileRequest { session: None, op: file::FileOp::Write(write) }));
+    assert_eq!(
+        new,
+        Request::File(file::FileRequest { session: None, op: file::FileOp::Write(write), once: 0 })
+    );
 }
 
 #[test]

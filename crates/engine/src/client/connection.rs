@@ -40,6 +40,8 @@ pub(crate) enum Incoming {
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub identity: OutpostIdentity,
+    /// That of the messages both sides speak.
+    pub version: u16,
     shared: Arc<Shared>,
     next: AtomicU32,
     tasks: [tokio::task::AbortHandle; 2],
@@ -180,7 +182,7 @@ impl Connection {
             return Err(protocol("its first frame is not a hello".into()));
         }
         let theirs: Hello = from_bytes(&payload).map_err(|e| protocol(e.to_string()))?;
-        Hello::engine().agree(&theirs).map_err(|e| {
+        let version = Hello::engine().agree(&theirs).map_err(|e| {
             protocol(e.to_string())
                 .with_hint("stop the environment so that the next call starts an outpost of this release")
         })?;
@@ -192,7 +194,7 @@ impl Connection {
         let writer = tokio::spawn(write_left_over(Arc::clone(&shared)));
         let reader = tokio::spawn(read_frames(read, decoder, Arc::clone(&shared)));
         let tasks = [writer.abort_handle(), reader.abort_handle()];
-        Ok(Self { identity, shared, next: AtomicU32::new(1), tasks })
+        Ok(Self { identity, version, shared, next: AtomicU32::new(1), tasks })
     }
 
     /// Ends it here and now; calls that are under way see that.

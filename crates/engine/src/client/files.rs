@@ -1,21 +1,47 @@
 //! Files of the place, over the same connection.
 
-use super::connection::{Call, Incoming};
+use super::asking::Asking;
+use super::connection::{Call, Incoming, lost};
 use super::{Outpost, odd};
 use crate::error::{Error, Kind, Result};
 use farshell_protocol::file::{
     Below, BelowOp, Entry, FileEvent, FileOp, FileReply, FileRequest, Search, Searched, Stat, Write,
 };
-use farshell_protocol::{Event, Reply, Request, SessionName};
+use farshell_protocol::{Event, Failure, Reply, SessionName};
 use serde_bytes::ByteBuf;
+use std::hash::{DefaultHasher, Hasher};
 
 /// A file that is being read.
+///
+/// If the connection is lost on the way, it is read once more, and goes on behind the bytes that were given already, if
+/// they are still the same.
 #[derive(Debug)]
 pub struct FileStream {
+    asking: Asking,
     call: Call,
-    what: String,
+    given: Sum,
+    /// What was read again of the bytes that were given.
+    again: Option<Sum>,
     /// What the outpost said at the end.
     pub end: Option<Download>,
+}
+
+/// Some bytes, as far as has to be known to recognise them.
+#[derive(Clone, Debug, Default)]
+struct Sum {
+    bytes: u64,
+    hash: DefaultHasher,
+}
+
+impl Sum {
+    fn add(&mut self, bytes: &[u8]) {
+        self.bytes += bytes.len() as u64;
+        self.hash.write(bytes);
+    }
+
+    fn is(&self, other: &Self) -> bool {
+        self.bytes == other.bytes && self.hash.finish() == other.hash.finish()
+    }
 }
 
 /// How a read ended.
@@ -28,6 +54,11 @@ pub struct Download {
 }
 
 impl FileStream {
+    async fn begin(mut asking: Asking) -> Result<Self> {
+        let call = asking.call().await?;
+        Ok(Self { asking, call, given: Sum::default(), again: None, end: None })
+    }
+
     /// The next piece, `None` at the end.
     ///
     /// # Errors
@@ -37,31 +68,81 @@ impl FileStream {
             return Ok(None);
         }
         loop {
-            match self.call.next().await? {
-                Incoming::Data(bytes) => {
+            match self.call.next().await {
+                Ok(Incoming::Data(bytes)) => {
                     self.call.consumed(bytes.len());
-                    return Ok(Some(bytes));
+                    if let Some(bytes) = self.fresh(bytes)? {
+                        return Ok(Some(bytes));
+                    }
                 }
-                Incoming::Response(Ok(Reply::File(FileReply::Read { stat, bytes, changed }))) => {
+                Ok(Incoming::Response(Ok(Reply::File(FileReply::Read { stat, bytes, changed })))) => {
+                    if self.again.is_some() {
+                        return Err(self.another_file());
+                    }
                     self.end = Some(Download { stat, bytes, changed });
                     return Ok(None);
                 }
-                Incoming::Response(Ok(other)) => return Err(odd(&self.what, &other)),
-                Incoming::Response(Err(failure)) => return Err(Error::failure(&self.what, &failure)),
-                Incoming::Event(_) | Incoming::Credit(_) => {}
+                Ok(Incoming::Response(Ok(other))) => return Err(odd(self.asking.what(), &other)),
+                Ok(Incoming::Response(Err(failure))) => {
+                    if !self.asking.not_yet(&failure).await? {
+                        return Err(Error::failure(self.asking.what(), &failure));
+                    }
+                    self.call = self.asking.call().await?;
+                }
+                Ok(Incoming::Event(_) | Incoming::Credit(_)) => {}
+                Err(error) => {
+                    self.asking.lost(error)?;
+                    self.call = self.asking.call().await?;
+                    self.again = (self.given.bytes > 0).then(Sum::default);
+                }
             }
         }
+    }
+
+    /// What of these bytes was not given before.
+    fn fresh(&mut self, mut bytes: Vec<u8>) -> Result<Option<Vec<u8>>> {
+        if let Some(again) = &mut self.again {
+            let left = usize::try_from(self.given.bytes - again.bytes).unwrap_or(usize::MAX);
+            let known = bytes.drain(..left.min(bytes.len()));
+            again.add(known.as_slice());
+            drop(known);
+            if again.bytes < self.given.bytes {
+                return Ok(None);
+            }
+            if !again.is(&self.given) {
+                return Err(self.another_file());
+            }
+            self.again = None;
+        }
+        if bytes.is_empty() {
+            return Ok(None);
+        }
+        // What was given before is no progress, however often it comes.
+        self.asking.goes_on();
+        self.given.add(&bytes);
+        Ok(Some(bytes))
+    }
+
+    fn another_file(&self) -> Error {
+        let mut error = lost("and the file has been changed since");
+        error.operation = self.asking.what().to_owned();
+        error
     }
 }
 
 /// A file that is being written. Dropped before it is finished, it never appears.
 #[derive(Debug)]
 pub struct FileUpload {
+    asking: Asking,
     call: Call,
-    what: String,
 }
 
 impl FileUpload {
+    async fn begin(mut asking: Asking) -> Result<Self> {
+        let call = asking.call().await?;
+        Ok(Self { asking, call })
+    }
+
     /// The next bytes; waits until there is room for them.
     ///
     /// # Errors
@@ -69,33 +150,59 @@ impl FileUpload {
     pub async fn push(&mut self, bytes: &[u8]) -> Result<()> {
         match self.call.upload(bytes).await? {
             None => Ok(()),
-            Some(answer) => self.written(answer).map(drop),
+            Some(answer) => written(self.asking.what(), answer).map(drop),
         }
     }
 
     /// All bytes were pushed. Gives the file, and whether there was none before.
     ///
     /// # Errors
-    /// Nothing was changed, unless the connection was lost: then the file is the old or the new one.
-    pub async fn finish(mut self) -> Result<(Stat, bool)> {
-        self.call.end_upload()?;
+    /// Nothing was changed, unless it is [`Kind::UnknownOutcome`]: then the file is the old or the new one.
+    pub async fn finish(self) -> Result<(Stat, bool)> {
+        let Self { mut asking, call } = self;
+        asking.asks();
+        let mut answer = match call.end_upload() {
+            Ok(()) => call.response().await,
+            Err(error) => Err(error),
+        };
+        // The bytes are no longer here: all that can be asked is what became of them.
+        asking.only_look();
         loop {
-            if let Incoming::Response(answer) = self.call.next().await? {
-                return self.written(answer);
+            match answer {
+                Ok(Ok(Reply::File(FileReply::Stat(_)))) => {
+                    let mut error = lost("nothing was written");
+                    error.operation = asking.what().to_owned();
+                    return Err(error);
+                }
+                Ok(Err(failure)) if asking.not_yet(&failure).await? => {}
+                Ok(answer) => return written(asking.what(), answer),
+                Err(error) => asking.lost(error)?,
             }
+            answer = asking.call().await?.response().await;
         }
     }
+}
 
-    fn written(
-        &self,
-        answer: std::result::Result<Reply, farshell_protocol::Failure>,
-    ) -> Result<(Stat, bool)> {
-        match answer {
-            Ok(Reply::File(FileReply::Written { stat, created })) => Ok((stat, created)),
-            Ok(other) => Err(odd(&self.what, &other)),
-            Err(failure) => Err(Error::failure(&self.what, &failure)),
-        }
+fn written(what: &str, answer: std::result::Result<Reply, Failure>) -> Result<(Stat, bool)> {
+    match answer {
+        Ok(Reply::File(FileReply::Written { stat, created })) => Ok((stat, created)),
+        Ok(other) => Err(odd(what, &other)),
+        Err(failure) => Err(Error::failure(what, &failure)),
     }
+}
+
+/// Sends all of it. Gives what the outpost answers, which may be before it has all.
+async fn send_all(
+    asking: &mut Asking,
+    mut call: Call,
+    bytes: &[u8],
+) -> Result<std::result::Result<Reply, Failure>> {
+    if let Some(answer) = call.upload(bytes).await? {
+        return Ok(answer);
+    }
+    asking.asks();
+    call.end_upload()?;
+    call.response().await
 }
 
 fn shown(path: &[u8]) -> String {
@@ -125,20 +232,22 @@ fn doing(below: &Below) -> String {
 }
 
 impl Outpost {
-    async fn file_call(&self, session: Option<SessionName>, op: FileOp) -> Result<Call> {
-        self.connection().await?.call(&Request::File(FileRequest { session, op }))
+    fn asking(&self, what: &str, session: Option<SessionName>, op: FileOp) -> Asking {
+        Asking::file(self, what.to_owned(), FileRequest { session, op, once: 0 })
     }
 
     /// One file operation whose answer is all there is.
     ///
     /// # Errors
-    /// It failed, or the connection was lost before the answer.
+    /// It failed; [`Kind::UnknownOutcome`] if nobody can say whether it was done.
     pub async fn file(&self, session: Option<SessionName>, op: FileOp) -> Result<FileReply> {
-        let what = "a file operation";
-        match self.file_call(session, op).await?.response().await? {
-            Ok(Reply::File(reply)) => Ok(reply),
-            Ok(other) => Err(odd(what, &other)),
-            Err(failure) => Err(Error::failure(what, &failure)),
+        self.answered("a file operation", session, op).await
+    }
+
+    async fn answered(&self, what: &str, session: Option<SessionName>, op: FileOp) -> Result<FileReply> {
+        match self.asking(what, session, op).answer().await? {
+            Reply::File(reply) => Ok(reply),
+            other => Err(odd(what, &other)),
         }
     }
 
@@ -154,39 +263,28 @@ impl Outpost {
         len: Option<u64>,
     ) -> Result<FileStream> {
         let op = FileOp::Read { path: ByteBuf::from(path), offset, len };
-        let call = self.file_call(session, op).await?;
-        Ok(FileStream { call, what: format!("reading {}", shown(path)), end: None })
+        FileStream::begin(self.asking(&format!("reading {}", shown(path)), session, op)).await
     }
 
     /// Replaces a file by these bytes, all or nothing.
     ///
     /// # Errors
-    /// Nothing was changed, unless the connection was lost: then the file is the old or the new one.
+    /// Nothing was changed, unless it is [`Kind::UnknownOutcome`]: then the file is the old or the new one.
     pub async fn write_file(
         &self,
         session: Option<SessionName>,
         write: Write,
-        mut bytes: &[u8],
+        bytes: &[u8],
     ) -> Result<(Stat, bool)> {
         let what = format!("writing {}", shown(&write.path));
-        let mut call = self.file_call(session, FileOp::Write(write)).await?;
-        let mut early = None;
-        while !bytes.is_empty() && early.is_none() {
-            let (now, later) = bytes.split_at(bytes.len().min(256 << 10));
-            early = call.upload(now).await?;
-            bytes = later;
-        }
-        let answer = match early {
-            Some(answer) => answer,
-            None => {
-                call.end_upload()?;
-                call.response().await?
+        let mut asking = self.asking(&what, session, FileOp::Write(write));
+        loop {
+            let call = asking.call().await?;
+            match send_all(&mut asking, call, bytes).await {
+                Ok(Err(failure)) if asking.not_yet(&failure).await? => {}
+                Ok(answer) => return written(&what, answer),
+                Err(error) => asking.lost(error)?,
             }
-        };
-        match answer {
-            Ok(Reply::File(FileReply::Written { stat, created })) => Ok((stat, created)),
-            Ok(other) => Err(odd(&what, &other)),
-            Err(failure) => Err(Error::failure(what, &failure)),
         }
     }
 
@@ -196,20 +294,15 @@ impl Outpost {
     /// The outpost can't be reached; whether the file can be written shows later.
     pub async fn upload(&self, session: Option<SessionName>, write: Write) -> Result<FileUpload> {
         let what = format!("writing {}", shown(&write.path));
-        Ok(FileUpload { call: self.file_call(session, FileOp::Write(write)).await?, what })
+        FileUpload::begin(self.asking(&what, session, FileOp::Write(write))).await
     }
 
     /// Something below a directory whose answer is all there is.
     ///
     /// # Errors
-    /// It failed, or the connection was lost before the answer.
+    /// It failed; [`Kind::UnknownOutcome`] if nobody can say whether it was done.
     pub async fn below(&self, session: Option<SessionName>, below: Below) -> Result<FileReply> {
-        let what = doing(&below);
-        match self.file_call(session, FileOp::Below(below)).await?.response().await? {
-            Ok(Reply::File(reply)) => Ok(reply),
-            Ok(other) => Err(odd(&what, &other)),
-            Err(failure) => Err(Error::failure(what, &failure)),
-        }
+        self.answered(&doing(&below), session, FileOp::Below(below)).await
     }
 
     /// As [`Outpost::read_file`], or the hash of a file, below a directory.
@@ -218,7 +311,7 @@ impl Outpost {
     /// The outpost can't be reached; whether the file can be read shows with the first piece.
     pub async fn read_below(&self, session: Option<SessionName>, below: Below) -> Result<FileStream> {
         let what = doing(&below);
-        Ok(FileStream { call: self.file_call(session, FileOp::Below(below)).await?, what, end: None })
+        FileStream::begin(self.asking(&what, session, FileOp::Below(below))).await
     }
 
     /// As [`Outpost::upload`], below a directory.
@@ -227,7 +320,7 @@ impl Outpost {
     /// The outpost can't be reached; whether the file can be written shows later.
     pub async fn put_below(&self, session: Option<SessionName>, below: Below) -> Result<FileUpload> {
         let what = doing(&below);
-        Ok(FileUpload { call: self.file_call(session, FileOp::Below(below)).await?, what })
+        FileUpload::begin(self.asking(&what, session, FileOp::Below(below))).await
     }
 
     /// As [`Outpost::list_dir`], below a directory.
@@ -255,13 +348,21 @@ impl Outpost {
 
     async fn list(&self, what: &str, session: Option<SessionName>, op: FileOp) -> Result<(Vec<Entry>, bool)> {
         let mut entries = Vec::new();
-        let reply = self
-            .collect(what, session, op, |event| {
+        let mut asking = self.asking(what, session, op);
+        let reply = loop {
+            entries.clear();
+            let collected = collect(asking.call().await?, what, |event| {
                 if let FileEvent::Entries(more) = event {
                     entries.extend(more);
                 }
-            })
-            .await?;
+            });
+            match collected.await {
+                Ok(Err(failure)) if asking.not_yet(&failure).await? => {}
+                Ok(Err(failure)) => return Err(Error::failure(what, &failure)),
+                Ok(Ok(reply)) => break reply,
+                Err(error) => asking.lost(error)?,
+            }
+        };
         match reply {
             FileReply::Listed { truncated, .. } => Ok((entries, truncated)),
             other => Err(Error::new(Kind::Protocol, what, format!("an answer of another kind: {other:?}"))),
@@ -271,36 +372,72 @@ impl Outpost {
     /// Searches; each find is handed over as it comes.
     ///
     /// # Errors
-    /// The pattern is not valid, or the path can't be read.
+    /// The pattern is not valid, or the path can't be read; [`Kind::Disconnected`] also if the connection was lost when
+    /// something had been handed over already.
     pub async fn search(
         &self,
         session: Option<SessionName>,
         search: Search,
-        found: impl FnMut(FileEvent),
+        mut found: impl FnMut(FileEvent),
     ) -> Result<Searched> {
         let what = format!("searching {}", shown(&search.path));
-        match self.collect(&what, session, FileOp::Search(search), found).await? {
+        let mut asking = self.asking(&what, session, FileOp::Search(search));
+        let mut some = false;
+        let reply = loop {
+            let collected = collect(asking.call().await?, &what, |event| {
+                some = true;
+                found(event);
+            });
+            match collected.await {
+                Ok(Err(failure)) if asking.not_yet(&failure).await? => {}
+                Ok(Err(failure)) => return Err(Error::failure(what, &failure)),
+                Ok(Ok(reply)) => break reply,
+                // Another search could find other things.
+                Err(error) if some => return Err(error),
+                Err(error) => asking.lost(error)?,
+            }
+        };
+        match reply {
             FileReply::Searched(searched) => Ok(searched),
             other => Err(Error::new(Kind::Protocol, what, format!("an answer of another kind: {other:?}"))),
         }
     }
+}
 
-    async fn collect(
-        &self,
-        what: &str,
-        session: Option<SessionName>,
-        op: FileOp,
-        mut each: impl FnMut(FileEvent),
-    ) -> Result<FileReply> {
-        let mut call = self.file_call(session, op).await?;
-        loop {
-            match call.next().await? {
-                Incoming::Event(Event::File(event)) => each(event),
-                Incoming::Response(Ok(Reply::File(reply))) => return Ok(reply),
-                Incoming::Response(Ok(other)) => return Err(odd(what, &other)),
-                Incoming::Response(Err(failure)) => return Err(Error::failure(what, &failure)),
-                Incoming::Event(_) | Incoming::Data(_) | Incoming::Credit(_) => {}
-            }
+/// Hands out what comes, up to the answer.
+async fn collect(
+    mut call: Call,
+    what: &str,
+    mut each: impl FnMut(FileEvent),
+) -> Result<std::result::Result<FileReply, Failure>> {
+    loop {
+        match call.next().await? {
+            Incoming::Event(Event::File(event)) => each(event),
+            Incoming::Response(Ok(Reply::File(reply))) => return Ok(Ok(reply)),
+            Incoming::Response(Ok(other)) => return Err(odd(what, &other)),
+            Incoming::Response(Err(failure)) => return Ok(Err(failure)),
+            Incoming::Event(_) | Incoming::Data(_) | Incoming::Credit(_) => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_recognised_however_they_are_cut() {
+        let bytes: Vec<u8> = (0..=255).cycle().take(10_000).collect();
+        let sum = |bytes: &[u8], piece: usize| {
+            let mut sum = Sum::default();
+            bytes.chunks(piece).for_each(|piece| sum.add(piece));
+            sum
+        };
+        let whole = sum(&bytes, bytes.len());
+        for piece in [1, 3, 8, 13, 4096] {
+            assert!(sum(&bytes, piece).is(&whole), "{piece}");
+        }
+        assert!(!sum(&bytes[1..], 8).is(&whole));
+        assert!(!sum(&[&bytes[1..], &[1]].concat(), 8).is(&whole));
     }
 }

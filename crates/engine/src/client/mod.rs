@@ -7,6 +7,7 @@
 //! What can't be seen from here: a place that was frozen and one that is slow look alike; so do an outpost
 //! that was killed and one whose machine lost power, until a new one answers with another boot id.
 
+mod asking;
 mod connection;
 mod files;
 mod rest;
@@ -14,6 +15,7 @@ mod rest;
 use crate::backend::Place;
 use crate::capture::Sink;
 use crate::error::{Error, Kind, Result};
+use asking::Asking;
 use connection::{Connection, Incoming};
 use farshell_protocol::hello::OutpostIdentity;
 use farshell_protocol::message::Info;
@@ -102,11 +104,9 @@ fn repeatable(request: &Request) -> bool {
         // Asked again, the outpost may say that there is no such thing any more: then it was done.
         | Request::CloseSession { .. }
         | Request::Forget { .. } => true,
-        Request::Start(_)
-        | Request::Attach { .. }
-        | Request::Signal { .. }
-        | Request::Shutdown
-        | Request::File(_) => false,
+        // Each of these has a way of its own.
+        Request::Start(_) | Request::Attach { .. } | Request::Signal { .. } | Request::File(_) => false,
+        Request::Shutdown => false,
     }
 }
 
@@ -453,10 +453,11 @@ impl Outpost {
     }
 
     /// # Errors
-    /// The process does not run.
+    /// The process does not run; [`Kind::UnknownOutcome`] if nobody can say whether the signal was sent.
     pub async fn signal(&self, id: ProcessId, signal: i32) -> Result<()> {
         let what = format!("signalling {id}");
-        done(&what, self.request(&what, Request::Signal { id, signal }).await?)
+        let asking = Asking::signal(self, what.clone(), id, signal);
+        done(&what, asking.answer().await?)
     }
 
     /// Kills processes with all that descends from them, and says how many that were.
@@ -508,14 +509,7 @@ impl Outpost {
 /// A new id for a process.
 #[must_use]
 pub fn new_process_id() -> ProcessId {
-    let mut bytes = [0; 8];
-    if getrandom::fill(&mut bytes).is_err() {
-        // Without randomness the clock and the process number must do.
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-        let mixed = (now.as_nanos() as u64).rotate_left(20) ^ u64::from(std::process::id()) << 40;
-        bytes = mixed.to_le_bytes();
-    }
-    ProcessId::new(format!("proc_{:016x}", u64::from_be_bytes(bytes)))
+    ProcessId::new(format!("proc_{:016x}", crate::random::number()))
         .unwrap_or_else(|_| unreachable!("hex digits make a valid id"))
 }
 

@@ -71,9 +71,9 @@ pub(crate) trait Call {
 pub(crate) struct Gone;
 
 impl From<Gone> for Failure {
-    /// Nobody reads this failure; it only carries the end of the call through `?`.
+    /// Its kind is what tells it from the failures of an attempt that was made to its end.
     fn from(Gone: Gone) -> Self {
-        Self::new(ErrorKind::System, "the call was cancelled before it was done")
+        Self::new(ErrorKind::CalledOff, "the call was cancelled before it was done")
     }
 }
 

@@ -60,6 +60,8 @@ pub(crate) fn failure() -> impl Strategy<Value = Failure> {
         ErrorKind::ShellFailed,
         ErrorKind::Protocol,
         ErrorKind::ShuttingDown,
+        ErrorKind::CalledOff,
+        ErrorKind::Forgotten,
         ErrorKind::System,
     ]);
     (kind, text(), any::<Option<i32>>()).prop_map(|(kind, message, errno)| Failure { kind, message, errno })
@@ -380,12 +382,20 @@ pub(crate) fn request() -> impl Strategy<Value = Request> {
             bytes,
             eof
         }),
-        (id(), any::<i32>()).prop_map(|(id, signal)| Request::Signal { id, signal }),
+        (id(), any::<i32>(), any::<u64>()).prop_map(|(id, signal, once)| Request::Signal {
+            id,
+            signal,
+            once
+        }),
         (vec(id(), 0..4), any::<u64>()).prop_map(|(ids, grace_ms)| Request::Kill(Kill { ids, grace_ms })),
         (id(), size()).prop_map(|(id, size)| Request::Resize { id, size }),
         id().prop_map(|id| Request::Forget { id }),
         any::<u64>().prop_map(|seconds| Request::SetLease { seconds }),
-        (of(name()), file_op()).prop_map(|(session, op)| Request::File(FileRequest { session, op })),
+        (of(name()), file_op(), any::<u64>()).prop_map(|(session, op, once)| Request::File(FileRequest {
+            session,
+            op,
+            once
+        })),
     ]
 }
 
