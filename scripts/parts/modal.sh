@@ -41,16 +41,20 @@ modal_hermes() {
     python=$(modal_python "$MODAL_HERMES" "$MODAL_OF_HERMES") && modal_says "$python" hermes
 }
 
-# modal_in_trouble COMMAND…: runs it while connections break, tokens expire, and calls and streams fail.
+# modal_in_trouble COMMAND…: runs it while connections break, tokens expire, calls and streams fail, sandboxes begin late,
+# and the router moves.
 modal_in_trouble() {
     local trouble status
     (
-        local kinds=(unavailable-before unavailable-after reset-before reset-after throttle cut cut-connection expired-jwt slow)
+        local kinds=(unavailable-before unavailable-after reset-before reset-after throttle cut cut-connection
+            expired-jwt slow slow-start slow-exit-snapshot)
         local calls=('' Sandbox TaskExec TaskExecStdioRead TaskExecStdinWrite Image) fault
         while sleep "0.$((RANDOM % 9 + 1))"; do
             printf -v fault '[{"kind":"%s","rpc":"%s","skip":%d,"count":%d,"ms":%d,"bytes":%d}]' \
                 "${kinds[RANDOM % ${#kinds[@]}]}" "${calls[RANDOM % ${#calls[@]}]}" \
                 $((RANDOM % 5)) $((RANDOM % 3 + 1)) $((RANDOM % 200)) $((RANDOM % 3000))
+            # About twice a minute.
+            ((RANDOM % 60)) || curl -s -m 2 -X POST "$FARSHELL_TEST_MODAL_SWITCHES/emulator/move-router"
             curl -s -m 2 -H 'Content-Type: application/json' -d "$fault" "$FARSHELL_TEST_MODAL_SWITCHES/emulator/faults"
         done
     ) >/dev/null 2>&1 &

@@ -4,10 +4,10 @@ use crate::client::{Client, Code, Ended};
 use crate::config::Config;
 use crate::error::explain;
 use crate::snapshots::Snapshots;
-use crate::state::Records;
+use crate::state::{Records, State};
 use crate::tags;
-use farshell_engine::Result;
 use farshell_engine::backend::TaskName;
+use farshell_engine::{Error, Kind, Result};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,9 +50,52 @@ impl Account {
         }
     }
 
+    /// What is known of a task. Everything that is done with it begins here: who asks with the token of another workspace
+    /// is told that nothing is there, and would believe it.
+    pub(crate) async fn state(&self, task: &TaskName) -> Result<Option<State>> {
+        let Some(mut state) = self.records.get(task)? else { return Ok(None) };
+        let now = self.workspace().await?;
+        if state.workspace.is_empty() {
+            state.workspace = now;
+            return Ok(Some(state));
+        }
+        if now.is_empty() || now == state.workspace {
+            return Ok(Some(state));
+        }
+        let message = format!(
+            "the sandbox of task {task} and its files are in Modal's workspace {}, and the token is one of {now}",
+            state.workspace
+        );
+        Err(Error::new(Kind::PermissionDenied, "looking at the sandbox", message).with_hint(format!(
+            "use a token of {} (MODAL_PROFILE), or another task (`--task`); who removes {} forgets them",
+            state.workspace,
+            self.records.path(task).display()
+        )))
+    }
+
+    /// Whose token it is; empty if Modal does not say that.
+    pub(crate) async fn workspace(&self) -> Result<String> {
+        match self.client.workspace().await {
+            Ok(name) => Ok(name),
+            Err(error) if matches!(error.code(), Some(Code::Unimplemented | Code::PermissionDenied)) => {
+                Ok(String::new())
+            }
+            Err(error) => Err(explain("asking whose token it is", error)),
+        }
+    }
+
+    /// Whether a sandbox is one of this home.
+    pub(crate) async fn is_ours(&self, id: &str) -> Result<bool> {
+        match self.client.tags(id).await {
+            Ok(tags) => Ok(tags.get(tags::OWNER) == Some(&self.owner)),
+            Err(error) if error.code() == Some(Code::NotFound) => Ok(false),
+            Err(error) => Err(explain("looking at the sandbox", error)),
+        }
+    }
+
     /// The task's sandbox that runs, if there is one: the one that is known, or else one of its name.
     pub(crate) async fn running(&self, task: &TaskName) -> Result<Option<String>> {
-        let known = self.records.get(task)?.and_then(|state| state.sandbox);
+        let known = self.state(task).await?.and_then(|state| state.sandbox);
         if let Some(id) = known
             && self.look(&id).await? == Found::Runs
         {

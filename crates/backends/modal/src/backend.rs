@@ -1,16 +1,18 @@
 //! [`Backend`] by Modal.
 
 use crate::account::Account;
-use crate::client::Client;
+use crate::client::{Client, Router};
 use crate::config::Config;
-use crate::error::first_contact;
+use crate::ensure::{Origin, Ready};
+use crate::error::{explain, first_contact};
 use crate::place::ModalPlace;
 use crate::snapshots::Snapshots;
 use crate::state::{DIR, Records};
-use crate::{check, survey};
+use crate::{check, credentials, survey};
 use farshell_engine::backend::{
     Backend, BoxFuture, Capabilities, Finding, Found, Place, Progress, Spec, Support,
 };
+use farshell_engine::credentials::{Credential, read};
 use farshell_engine::{Result, owner};
 use std::sync::{Arc, OnceLock};
 
@@ -53,32 +55,56 @@ impl Modal {
 
     async fn make(&self, spec: &Spec, progress: &dyn Progress) -> Result<Box<dyn Place>> {
         let account = self.account()?;
-        let ready = account.ensure(spec, progress).await.map_err(first_contact)?;
-        let place = ModalPlace::new(
-            account,
-            spec.task.clone(),
-            spec.lease,
-            Some(ready.id),
-            ready.router,
-            ready.since,
-        );
-        Ok(Box::new(place))
+        let config = &self.config;
+        let files = read(&config.hermes_home, &config.credential_files, credentials::WHAT)?;
+        // Until they are in it, too: nobody else uses a sandbox that may have to be ended.
+        let _alone = account.records.lock(&spec.task).await?;
+        let mut ready = account.ensure(spec, progress).await.map_err(first_contact)?;
+        if !files.is_empty()
+            && let Err(error) = equip(&account, &mut ready, files, progress).await
+        {
+            // Nobody knows of it yet, and nobody would end it. If that fails, it ends by itself when it is idle.
+            if ready.origin == Origin::Made && account.end(&ready.id).await.is_ok() {
+                account.never_used(&spec.task, ready.state)?;
+            }
+            return Err(error);
+        }
+        let Ready { id, router, state, .. } = ready;
+        let place = ModalPlace::new(account, spec, Some(id), &state);
+        Ok(Box::new(place.by(router)))
     }
 
     async fn seek(&self, spec: &Spec) -> Result<Option<Box<dyn Place>>> {
         let account = self.account()?;
         let running = account.running(&spec.task).await?;
-        let state = account.records.get(&spec.task)?;
+        let state = account.state(&spec.task).await?;
         if running.is_none() && state.is_none() {
             return Ok(None);
         }
         let state = state.unwrap_or_default();
-        let asleep = running.is_none();
+        // One that was saved and could not be ended is put away still: nothing new is begun in it.
+        let asleep = running.is_none() || (state.saved.is_some() && running == state.sandbox);
         // One that has ended, and of which nobody has recorded yet what was kept, is put away by its id.
-        let sandbox = running.or(state.sandbox.filter(|_| state.saved.is_none()));
-        let place = ModalPlace::new(account, spec.task.clone(), spec.lease, sandbox, None, state.since);
+        let sandbox = running.or(state.sandbox.clone().filter(|_| state.saved.is_none()));
+        let place = ModalPlace::new(account, spec, sandbox, &state);
         Ok(Some(Box::new(if asleep { place.asleep() } else { place })))
     }
+}
+
+/// Puts `credential_files` into a sandbox. The way to it is known then.
+async fn equip(
+    account: &Account,
+    ready: &mut Ready,
+    files: Vec<Credential>,
+    progress: &dyn Progress,
+) -> Result<()> {
+    let way = match ready.router.take() {
+        Some(way) => way,
+        None => Router::find(&account.client, &ready.id).await.map_err(|e| explain(credentials::WHAT, e))?,
+    };
+    credentials::put(&way, files, progress).await.map_err(first_contact)?;
+    ready.router = Some(way);
+    Ok(())
 }
 
 impl Backend for Modal {

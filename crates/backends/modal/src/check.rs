@@ -21,7 +21,7 @@ pub(crate) async fn findings(client: Result<Client>, config: &Config) -> Vec<Fin
     match client.hello().await {
         Ok(warnings) => {
             findings.push(Finding::good(format!("{} answers, and the token is right", client.hosts())));
-            for warning in warnings {
+            for warning in warnings.into_iter().chain(client.warnings()) {
                 findings.push(Finding::warning(format!("Modal says: {warning}"), "see modal.com"));
             }
         }

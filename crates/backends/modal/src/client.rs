@@ -15,7 +15,7 @@
 //! | `access.rs` | where Modal is, and who asks |
 //! | `channel.rs`, `tls.rs` | connections, to the first server that answers |
 //! | `call.rs`, `token.rs` | calls, when they are made again, and the tokens that they carry |
-//! | `error.rs` | what went wrong |
+//! | `error.rs`, `warnings.rs` | what went wrong, and what Modal wants people to be told |
 //! | `image.rs` | images and snapshots |
 //! | `sandbox.rs` | sandboxes: made, found, looked at, ended |
 //! | `router.rs`, `exec.rs` | a sandbox's own server, and processes in it |
@@ -30,12 +30,14 @@ mod router;
 mod sandbox;
 mod tls;
 mod token;
+mod warnings;
 
 pub use access::Access;
 pub(crate) use call::key;
 pub use error::{ClientError, Code, Fault};
 pub use exec::{End, Exec, Output, Ran};
 pub use router::Router;
+pub(crate) use sandbox::Begun;
 pub use sandbox::{Ended, ExitSnapshot, Listed, Made};
 
 use call::{Attempt, Made as Answered, Patience, repeat};
@@ -53,6 +55,7 @@ use token::Token;
 use tonic::metadata::{AsciiMetadataValue, MetadataMap};
 use tonic::transport::Channel;
 use tonic::{Request, Response, Status};
+use warnings::Warnings;
 
 /// The release of Modal's own client whose behaviour ours has: servers answer accordingly.
 const LIKE: &str = "1.6.3";
@@ -85,6 +88,8 @@ struct Inner {
     throttle: Option<Duration>,
     token: Token,
     builder: OnceLock<String>,
+    workspace: OnceLock<String>,
+    warnings: Warnings,
 }
 
 impl std::fmt::Debug for Inner {
@@ -144,6 +149,8 @@ impl Client {
                 throttle: access.max_throttle_wait,
                 token: Token::default(),
                 builder,
+                workspace: OnceLock::new(),
+                warnings: Warnings::default(),
             }),
         })
     }
@@ -198,33 +205,58 @@ impl Client {
             let request = request.clone();
             let send = &send;
             async move {
-                let token = match with {
-                    With::Token => Some(self.token().await?),
-                    With::Nothing => None,
-                };
-                let line = self.inner.channels.line().await?;
-                let mut request = Request::new(request);
-                *request.metadata_mut() = self.headers(Some((attempt, key)), token.as_deref());
-                let answer = send(wire(&line), request).await;
-                if let Err(status) = &answer {
-                    self.noted(&line, token.as_deref(), status);
+                let mut again = true;
+                loop {
+                    let token = match with {
+                        With::Token => Some(self.token().await?),
+                        With::Nothing => None,
+                    };
+                    let line = self.inner.channels.line().await?;
+                    let mut request = Request::new(request.clone());
+                    *request.metadata_mut() = self.headers(Some((attempt, key)), token.as_deref());
+                    let answer = send(wire(&line), request).await;
+                    self.heard(&answer);
+                    if let Err(status) = &answer
+                        && self.noted(&line, token.as_deref(), status)
+                        && std::mem::take(&mut again)
+                    {
+                        continue;
+                    }
+                    return Ok(Answered::of(answer));
                 }
-                Ok(Answered::of(answer))
             }
         })
         .await
     }
 
-    /// What a failure says about the connection, and about the token.
-    fn noted(&self, line: &Line, token: Option<&str>, status: &Status) {
+    /// What a failure says about the connection, and about the token. True if it was the short-lived one, which expires on
+    /// the server's clock and not on ours: another may do.
+    fn noted(&self, line: &Line, token: Option<&str>, status: &Status) -> bool {
         if std::error::Error::source(status).is_some() {
             self.inner.channels.broken(line);
         }
-        if status.code() == Code::Unauthenticated
-            && let Some(token) = token
-        {
-            self.inner.token.refused(token);
+        match token {
+            Some(token) if status.code() == Code::Unauthenticated => {
+                self.inner.token.refused(token);
+                true
+            }
+            _ => false,
         }
+    }
+
+    /// Keeps what Modal wants people to be told.
+    fn heard<R>(&self, answer: &std::result::Result<Response<R>, Status>) {
+        let metadata = match answer {
+            Ok(answer) => answer.metadata(),
+            Err(status) => status.metadata(),
+        };
+        self.inner.warnings.hear(metadata);
+    }
+
+    /// What Modal wants people to be told: each text once in the life of this client.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        self.inner.warnings.take()
     }
 
     /// For answers that come in pieces; no retries.
@@ -247,6 +279,7 @@ impl Client {
                 let mut request = Request::new(request);
                 *request.metadata_mut() = self.headers(None, None);
                 let answer = send(wire(&line), request).await;
+                self.heard(&answer);
                 if let Err(status) = &answer {
                     self.noted(&line, None, status);
                 }
@@ -293,6 +326,7 @@ impl Client {
                 let mut request = Request::new(AuthTokenGetRequest {});
                 *request.metadata_mut() = self.headers(Some((attempt, key)), None);
                 let answer = wire(&line).auth_token_get(request).await;
+                self.heard(&answer);
                 if let Err(status) = &answer {
                     self.noted(&line, None, status);
                 }
@@ -315,6 +349,26 @@ impl Client {
             .await?;
         let warnings = answer.server_warnings.into_iter().map(|warning| warning.message);
         Ok(warnings.chain([answer.warning]).filter(|text| !text.is_empty()).collect())
+    }
+
+    /// The name of the workspace whose token this is: ids of another one's are unknown here.
+    ///
+    /// # Errors
+    /// As any call.
+    pub async fn workspace(&self) -> Result<String> {
+        if let Some(name) = self.inner.workspace.get() {
+            return Ok(name.clone());
+        }
+        let answer = self
+            .call("asking whose token it is", USUAL, With::Nothing, (), |mut wire, request| async move {
+                wire.workspace_name_lookup(request).await
+            })
+            .await?;
+        let name = [answer.workspace_name, answer.username].into_iter().find(|name| !name.is_empty());
+        let name = name.ok_or_else(|| {
+            ClientError::new("asking whose token it is", Fault::Malformed("there is no name".into()))
+        })?;
+        Ok(self.inner.workspace.get_or_init(|| name).clone())
     }
 
     /// The id of an app, which is made if there is none.

@@ -2,11 +2,12 @@
 
 use crate::client::{Access, Client};
 use crate::error::explain;
+use crate::tags::Keeps;
 use farshell_config::choice::ModalMode;
 use farshell_config::settings::ModalSettings;
 use farshell_engine::{Error, Kind, Result};
 use farshell_modal_proto::client::network_access::NetworkAccessType;
-use farshell_modal_proto::client::{NetworkAccess, Resources};
+use farshell_modal_proto::client::{GpuConfig, NetworkAccess, Resources};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -32,6 +33,8 @@ pub struct Config {
     pub files: BTreeMap<String, String>,
     /// How long nobody has used a connection until it is closed.
     pub rest: Duration,
+    /// Files below `hermes_home` that are put into each sandbox.
+    pub credential_files: Vec<PathBuf>,
 }
 
 /// Variables may be secret.
@@ -53,7 +56,9 @@ impl Config {
         environment: BTreeMap<String, String>,
         files: BTreeMap<String, String>,
     ) -> Self {
-        Self { home: hermes_home.join("farshell"), hermes_home, settings, environment, files, rest: REST }
+        let home = hermes_home.join("farshell");
+        let credential_files = Vec::new();
+        Self { home, hermes_home, settings, environment, files, rest: REST, credential_files }
     }
 
     pub(crate) fn client(&self) -> Result<Client> {
@@ -69,17 +74,31 @@ impl Config {
             return Err(Error::new(Kind::Unavailable, WHAT, message)
                 .with_hint("set modal_mode to direct, with a token of your own: `modal token new`"));
         }
-        if let Some(gpu) = &self.settings.gpu {
-            let message = format!(
-                "modal_gpu is {gpu}, and the sandboxes that Farshell makes (Modal's second kind) have no GPUs"
-            );
-            return Err(Error::new(Kind::Unavailable, WHAT, message).with_hint("unset modal_gpu"));
-        }
-        Ok(())
+        self.gpus().map(drop)
     }
 
-    pub(crate) fn persistent(&self) -> bool {
-        self.settings.container.persistent
+    /// For sandboxes that are made now.
+    pub(crate) fn keeps(&self) -> Keeps {
+        if self.settings.container.persistent { Keeps::Files } else { Keeps::Nothing }
+    }
+
+    /// `H100`, `a100-80gb:2`: what Modal's own client makes of it. Which there are, Modal says.
+    fn gpus(&self) -> Result<Option<GpuConfig>> {
+        let Some(text) = self.settings.gpu.as_deref().map(str::trim).filter(|text| !text.is_empty()) else {
+            return Ok(None);
+        };
+        let (name, count) = text.split_once(':').unwrap_or((text, "1"));
+        let good = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '!';
+        match count.parse() {
+            Ok(count @ 1..=64) if !name.is_empty() && name.chars().all(good) => {
+                Ok(Some(GpuConfig { count, gpu_type: name.to_uppercase() }))
+            }
+            _ => {
+                let message = format!("modal_gpu is {text:?}, which is no GPU of Modal's");
+                Err(Error::new(Kind::Invalid, WHAT, message)
+                    .with_hint("as in A100, or H100:2 for two of them; modal.com/docs/guide/gpu lists all"))
+            }
+        }
     }
 
     /// What is asked for is what is allowed: a request alone is no limit. What is not limited is left to Modal.
@@ -97,6 +116,7 @@ impl Config {
             milli_cpu_max: cpu,
             memory_mb: memory,
             memory_mb_max: memory,
+            gpu_config: self.gpus().ok().flatten(),
             ..Resources::default()
         }
     }
@@ -203,8 +223,24 @@ mod tests {
         config.settings.mode = ModalMode::Managed;
         assert!(config.client().unwrap_err().hint.unwrap().contains("modal_mode to direct"));
         config.settings.mode = ModalMode::Direct;
-        config.settings.gpu = Some("H100".into());
-        assert!(config.client().unwrap_err().message.contains("modal_gpu is H100"));
+        for bad in ["H100:0", "H100:x", ":2", "H100:2:3", "a b", "H100:65"] {
+            config.settings.gpu = Some(bad.into());
+            let error = config.client().unwrap_err();
+            assert!(error.message.contains(&format!("modal_gpu is {bad:?}")), "{error}");
+            assert_eq!(config.resources().gpu_config, None);
+        }
+    }
+
+    #[test]
+    fn gpus_are_asked_for_as_modals_own_client_does() {
+        let mut config = sample();
+        assert_eq!(config.resources().gpu_config, None);
+        for (text, gpu_type, count) in
+            [("h100", "H100", 1), ("A100-80gb:2", "A100-80GB", 2), ("H100!:8", "H100!", 8)]
+        {
+            config.settings.gpu = Some(text.into());
+            assert_eq!(config.resources().gpu_config, Some(GpuConfig { count, gpu_type: gpu_type.into() }));
+        }
     }
 
     #[test]

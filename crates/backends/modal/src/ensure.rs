@@ -9,10 +9,10 @@
 //! Modal took when it ended otherwise. If there should be one and there is none, that is an error.
 
 use crate::account::{Account, Found};
-use crate::client::{Code, ExitSnapshot, Made, Router, key};
+use crate::client::{Begun, Code, ExitSnapshot, Made, Router, key};
 use crate::error::explain;
 use crate::state::State;
-use crate::tags;
+use crate::tags::{self, Keeps};
 use farshell_engine::backend::{News, Progress, Spec, TaskName};
 use farshell_engine::{Error, Kind, Result};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -24,53 +24,85 @@ const SAVING: Duration = Duration::from_secs(600);
 /// How often a name may be taken by somebody whom we then don't find.
 const ROUNDS: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(500);
+/// How long Modal may take to find a machine with a GPU, as in its own client.
+const BEGIN: Duration = Duration::from_secs(21 * 60);
 
 /// A sandbox that runs.
 #[derive(Debug)]
 pub(crate) struct Ready {
     pub(crate) id: String,
     pub(crate) router: Option<Router>,
-    pub(crate) since: u64,
+    pub(crate) state: State,
+    pub(crate) origin: Origin,
+}
+
+/// Where a sandbox that runs comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// It ran before, and may be in use.
+    Found,
+    /// Nobody has used it yet.
+    Made,
+}
+
+/// What came of waiting for a sandbox to begin.
+#[derive(Debug)]
+enum Waited {
+    Begun,
+    /// It has ended instead.
+    Ended(Error),
+    /// It has not begun, and nobody waits any longer.
+    GivenUp(Error),
 }
 
 fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-fn say(progress: &dyn Progress, message: impl Into<String>) {
+pub(crate) fn say(progress: &dyn Progress, message: impl Into<String>) {
     progress.say(&News { message: message.into(), part: None });
 }
 
 impl Account {
-    /// The task's sandbox, running.
+    /// The task's sandbox, running. The caller holds its lock.
     pub(crate) async fn ensure(&self, spec: &Spec, progress: &dyn Progress) -> Result<Ready> {
         let task = &spec.task;
-        let _alone = self.records.lock(task).await?;
         for _ in 0..ROUNDS {
-            let mut state = self.records.get(task)?.unwrap_or_default();
+            let mut state = self.state(task).await?.unwrap_or_default();
             if state.removing {
                 self.remove_all(task, None).await?;
                 state = State::default();
             }
+            if state.workspace.is_empty() {
+                state.workspace = self.workspace().await?;
+            }
             if let Some(id) = self.running(task).await? {
                 let known = state.sandbox.as_deref() == Some(id.as_str());
                 if known && state.saved.is_some() {
-                    // Whoever put it away died before it was ended. Everything of it is in the snapshot.
+                    // Whoever put it away could not end it, or died before. What it did since is in the snapshot that
+                    // Modal takes at its end.
                     self.end(&id).await?;
                     continue;
                 }
-                self.check(spec, &id).await?;
+                let keeps = self.check(spec, &id).await?;
                 if !known {
                     state = State {
                         sandbox: Some(id.clone()),
                         since: now(),
                         base: state.saved.or(state.base),
+                        saved: None,
+                        taking: None,
                         spec: spec.hash("modal"),
-                        ..State::default()
+                        keeps,
+                        ..state
                     };
                     self.records.put(task, &state)?;
                 }
-                return Ok(Ready { id, router: None, since: state.since });
+                // It may have been used, whatever is said of it now: it is neither ended nor forgotten.
+                return match self.begun(&id, progress).await? {
+                    Waited::Begun => Ok(Ready { id, router: None, state, origin: Origin::Found }),
+                    Waited::Ended(error) | Waited::GivenUp(error) => Err(error),
+                };
             }
             if let Some(ready) = self.make(spec, state, progress).await? {
                 return Ok(ready);
@@ -82,15 +114,77 @@ impl Account {
             .with_hint("modal.com shows all sandboxes of the app hermes-agent"))
     }
 
-    /// It was made from what is wanted.
-    async fn check(&self, spec: &Spec, id: &str) -> Result<()> {
+    /// It was made from what is wanted. Tells whether its files are to be kept.
+    async fn check(&self, spec: &Spec, id: &str) -> Result<Keeps> {
         let tags = self.client.tags(id).await.map_err(|e| explain("looking at the sandbox", e))?;
         if tags.get(tags::OWNER) != Some(&self.owner) {
             let message = format!("sandbox {id} has our name, and is not of this home");
             return Err(Error::new(Kind::AlreadyExists, WHAT, message)
                 .with_hint("use another task (`--task`), or end it at modal.com if nobody needs it"));
         }
-        same(tags.get(tags::SPEC).map_or("", String::as_str), spec, id)
+        same(tags.get(tags::SPEC).map_or("", String::as_str), spec, id)?;
+        let keeps = Keeps::of(&tags);
+        self.kept_as_wanted(keeps, id)?;
+        Ok(keeps)
+    }
+
+    /// What it was made with counts: files that were to be kept are not lost by another word of today.
+    fn kept_as_wanted(&self, keeps: Keeps, which: &str) -> Result<()> {
+        if keeps == self.config.keeps() {
+            return Ok(());
+        }
+        let (then, now) = match keeps {
+            Keeps::Files => ("true", "false"),
+            Keeps::Nothing => ("false", "true"),
+        };
+        let message =
+            format!("the sandbox {which} was made with container_persistent: {then}, and it is {now} now");
+        Err(Error::new(Kind::SpecChanged, WHAT, message).with_hint(
+            "copy what you need, then `farshell env rm` removes it with its files; or set the old value again",
+        ))
+    }
+
+    /// Its sandbox has ended without having begun: there is nothing to be recovered of it.
+    pub(crate) fn never_used(&self, task: &TaskName, state: State) -> Result<()> {
+        self.records.put(task, &State { sandbox: None, ..state })
+    }
+
+    /// Waits until a sandbox runs. One with a GPU may have to wait for that.
+    async fn begun(&self, id: &str, progress: &dyn Progress) -> Result<Waited> {
+        let what = "waiting for the sandbox to begin";
+        let Some(gpu) = &self.config.settings.gpu else { return Ok(Waited::Begun) };
+        let ask = async || {
+            Ok(match self.client.task(id).await.map_err(|e| explain(what, e))? {
+                Begun::Task(_) => Some(Waited::Begun),
+                Begun::Never(ended) => {
+                    let message = format!("sandbox {id} {}", ended.why());
+                    Some(Waited::Ended(Error::new(Kind::Unavailable, what, message)))
+                }
+                Begun::NotYet => {
+                    say(progress, "waiting for a machine with such a GPU");
+                    None
+                }
+            })
+        };
+        // Only who has been told that it has not begun gives up: an answer that is slow says nothing.
+        if let Some(waited) = ask().await? {
+            return Ok(waited);
+        }
+        let waiting = async {
+            loop {
+                tokio::time::sleep(PAUSE).await;
+                if let Some(waited) = ask().await? {
+                    return Ok(waited);
+                }
+            }
+        };
+        let (kind, why) = tokio::select! {
+            waited = waiting => return waited,
+            () = tokio::time::sleep(BEGIN) => (Kind::TimedOut, "Modal found no machine for it in time"),
+            () = progress.gone() => (Kind::Unavailable, "nobody waits for it any more"),
+        };
+        let error = Error::new(kind, what, format!("{why}: {gpu}"));
+        Ok(Waited::GivenUp(error.with_hint("another modal_gpu may be had sooner")))
     }
 
     /// Nothing: somebody else has one of this name.
@@ -98,19 +192,19 @@ impl Account {
         let task = &spec.task;
         let config = &self.config;
         let mut snapshot = None;
-        if config.persistent() {
-            if !state.spec.is_empty() && (state.sandbox.is_some() || state.base.is_some()) {
+        if state.keeps == Keeps::Files && (state.sandbox.is_some() || state.base.is_some()) {
+            self.kept_as_wanted(Keeps::Files, "that was put away")?;
+            if !state.spec.is_empty() {
                 same(&state.spec, spec, "that was put away")?;
             }
-            self.recover(task, &mut state, progress).await?;
-            snapshot = self.snapshots.get(task)?;
-            if let Some(id) = &snapshot {
-                // Known, so that it can be removed also if it can't be used.
-                state.base = Some(id.clone());
-                state.spec = spec.hash("modal");
-                self.records.put(task, &state)?;
-                self.still_there(task, id).await?;
+        }
+        if config.keeps() == Keeps::Files {
+            match state.keeps {
+                Keeps::Files => self.recover(task, &mut state, progress).await?,
+                // There is nothing to be recovered.
+                Keeps::Nothing => state.sandbox = None,
             }
+            snapshot = self.last_snapshot(task, &mut state, spec).await?;
         }
         if let Some(note) = config.disk_note() {
             say(progress, note);
@@ -123,16 +217,39 @@ impl Account {
             }
             None => self.image(&app, progress).await?,
         };
-        state = State { base: snapshot, spec: spec.hash("modal"), since: now(), ..State::default() };
+        state = State {
+            image: Some(image.clone()).filter(|_| snapshot.is_none()),
+            base: snapshot,
+            spec: spec.hash("modal"),
+            since: now(),
+            keeps: config.keeps(),
+            ours: state.ours,
+            workspace: state.workspace,
+            ..State::default()
+        };
         self.records.put(task, &state)?;
         let definition = tags::definition(config, self.name(task), image);
-        match self.client.create(&key(), &app, definition, &tags::all(spec, &self.owner)).await {
+        let labels = tags::all(spec, &self.owner, config.keeps());
+        match self.client.create(&key(), &app, definition, &labels).await {
             Ok(made) => {
                 let Made { id, .. } = &made;
                 state.sandbox = Some(id.clone());
                 self.records.put(task, &state)?;
+                let error = match self.begun(id, progress).await? {
+                    Waited::Begun => None,
+                    Waited::Ended(error) => Some(error),
+                    Waited::GivenUp(error) => {
+                        // Nothing has run in it, and nobody wants to pay for it later.
+                        self.end(id).await?;
+                        Some(error)
+                    }
+                };
+                if let Some(error) = error {
+                    self.never_used(task, state)?;
+                    return Err(error);
+                }
                 let router = Some(Router::of(&self.client, &made)).filter(|_| !made.task.is_empty());
-                Ok(Some(Ready { id: made.id, router, since: state.since }))
+                Ok(Some(Ready { id: made.id, router, state, origin: Origin::Made }))
             }
             Err(error) if error.code() == Some(Code::AlreadyExists) => Ok(None),
             Err(error) => Err(explain("making a sandbox", error)),
@@ -164,6 +281,37 @@ impl Account {
         self.client.image(app, name, told).await.map_err(|e| explain(WHAT, e))
     }
 
+    /// The snapshot from which the task goes on: what the record of snapshots says, and where that says nothing, or names
+    /// one that is gone or an older one of ours, the one that we know of. Hermes writes that record too, as it was when it
+    /// last read it.
+    async fn last_snapshot(&self, task: &TaskName, state: &mut State, spec: &Spec) -> Result<Option<String>> {
+        let listed = self.snapshots.get(task).await?;
+        let known = state.last().cloned().filter(|known| listed.as_ref() != Some(known));
+        let what = "looking for the snapshot";
+        if let Some(known) = known {
+            let stale = match &listed {
+                None => true,
+                Some(id) if state.ours.contains(id) => true,
+                Some(id) => !self.client.has_image(id).await.map_err(|e| explain(what, e))?,
+            };
+            if stale && self.client.has_image(&known).await.map_err(|e| explain(what, e))? {
+                self.snapshots.set(task, Some(&known)).await?;
+                return Ok(Some(known));
+            }
+            if listed.is_none() {
+                self.still_there(task, &known).await?;
+            }
+        }
+        if let Some(id) = &listed {
+            // Known, so that it can be removed also if it can't be used.
+            state.base = Some(id.clone());
+            state.spec = spec.hash("modal");
+            self.records.put(task, state)?;
+            self.still_there(task, id).await?;
+        }
+        Ok(listed)
+    }
+
     /// A snapshot that should be there is there.
     async fn still_there(&self, task: &TaskName, id: &str) -> Result<()> {
         if self.client.has_image(id).await.map_err(|e| explain("looking for the snapshot", e))? {
@@ -178,18 +326,27 @@ impl Account {
         )))
     }
 
-    /// Records what Modal saved of a sandbox that ended otherwise than by our hand.
+    /// Records what Modal saved of a sandbox that ended otherwise than by our hand, or whose end nobody has noted. One that
+    /// was saved before may have run on: what Modal saved at its end is never older.
     async fn recover(&self, task: &TaskName, state: &mut State, progress: &dyn Progress) -> Result<()> {
-        let Some(id) = state.sandbox.clone().filter(|_| state.saved.is_none()) else { return Ok(()) };
+        let Some(id) = state.sandbox.clone() else { return Ok(()) };
         let what = "saving the files of the sandbox";
         let deadline = Instant::now() + SAVING;
         let why = match self.look(&id).await? {
             Found::Runs => return Ok(()),
             Found::Ended(ended) => ended.why(),
+            Found::Unknown if state.saved.is_none() && self.workspace().await?.is_empty() => {
+                let message =
+                    format!("Modal knows nothing of sandbox {id}, and does not say whose token it is");
+                return Err(Error::new(Kind::Unavailable, what, message).with_hint(format!(
+                    "it may be another one than the sandbox was made with; `farshell env rm modal/{task}` forgets it with its files"
+                )));
+            }
             Found::Unknown => "is gone".to_owned(),
         };
         let lost = loop {
             match self.client.exit_snapshot(&id, Duration::from_secs(10)).await {
+                Ok(ExitSnapshot::Image(image)) if state.saved.as_ref() == Some(&image) => return Ok(()),
                 Ok(ExitSnapshot::Image(image)) => {
                     // Looked at first: the one before is deleted for it.
                     if !self.client.has_image(&image).await.map_err(|e| explain(what, e))? {
@@ -216,7 +373,10 @@ impl Account {
         // Said once; then it goes on from what there is.
         state.sandbox = None;
         self.records.put(task, state)?;
-        let next = match self.snapshots.get(task)? {
+        if state.saved.is_some() {
+            return Ok(());
+        }
+        let next = match self.snapshots.get(task).await?.or(state.last().cloned()) {
             Some(image) => format!("its last snapshot {image}"),
             None => format!("the image {}", self.config.settings.image),
         };
@@ -224,26 +384,6 @@ impl Account {
         Err(Error::new(Kind::Unavailable, what, message).with_hint(format!(
             "what changed in it since it was made is lost; the next command begins from {next}"
         )))
-    }
-
-    /// Writes down that this snapshot has everything of the sandbox, and deletes the one before.
-    pub(crate) async fn record(&self, task: &TaskName, state: &mut State, image: &str) -> Result<()> {
-        let before = self.snapshots.set(task, Some(image)).await?;
-        let old = state.base.replace(image.to_owned());
-        state.saved = Some(image.to_owned());
-        self.records.put(task, state)?;
-        // What Hermes has written meanwhile is Hermes'.
-        if let Some(old) = old.filter(|old| before.as_ref() == Some(old) && old != image) {
-            self.forget_image(&old).await;
-        }
-        Ok(())
-    }
-
-    /// Nobody needs it any more. If it can't be deleted, it costs a little storage.
-    pub(crate) async fn forget_image(&self, id: &str) {
-        if id != self.config.settings.image {
-            let _ = self.client.delete_image(id).await;
-        }
     }
 }
 

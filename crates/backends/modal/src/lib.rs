@@ -19,7 +19,7 @@
 //! | `account.rs` | what all of the following need |
 //! | `ensure.rs`, `save.rs` | sandboxes made, restored, put away and removed |
 //! | `state.rs`, `snapshots.rs` | what is known of them, in our own file and in Hermes' |
-//! | `install.rs` | the outpost in the sandbox |
+//! | `install.rs`, `credentials.rs` | the outpost in the sandbox, and files that the user wants there |
 //! | `place.rs`, `stream.rs` | a sandbox and the stream to its outpost |
 //! | `survey.rs`, `check.rs`, `error.rs` | what is there, what is wrong, and what to do |
 
@@ -29,6 +29,7 @@ mod account;
 mod backend;
 mod check;
 mod config;
+mod credentials;
 mod ensure;
 mod error;
 mod install;

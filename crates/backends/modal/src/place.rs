@@ -7,8 +7,10 @@ use crate::account::{Account, Found};
 use crate::client::Router;
 use crate::error::explain;
 use crate::install::install;
+use crate::state::State;
 use crate::stream::{self, Opened, WHAT};
-use farshell_engine::backend::{BoxFuture, ByteStream, Identity, Limit, Place, Support, TaskName};
+use crate::tags::Keeps;
+use farshell_engine::backend::{BoxFuture, ByteStream, Identity, Limit, Place, Spec, Support, TaskName};
 use farshell_engine::{Error, Kind, Result};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -28,6 +30,8 @@ pub(crate) struct ModalPlace {
     asleep: bool,
     /// Seconds since 1970.
     since: u64,
+    keeps: Keeps,
+    goes_on: bool,
     known: Mutex<Known>,
 }
 
@@ -38,16 +42,24 @@ struct Known {
 }
 
 impl ModalPlace {
-    pub(crate) fn new(
-        account: Account,
-        task: TaskName,
-        lease: Duration,
-        sandbox: Option<String>,
-        router: Option<Router>,
-        since: u64,
-    ) -> Self {
-        let known = Mutex::new(Known { router, epitaph: None });
-        Self { account, task, lease, asleep: sandbox.is_none(), sandbox, since, known }
+    pub(crate) fn new(account: Account, spec: &Spec, sandbox: Option<String>, state: &State) -> Self {
+        Self {
+            account,
+            task: spec.task.clone(),
+            lease: spec.lease,
+            asleep: sandbox.is_none(),
+            sandbox,
+            since: state.since,
+            keeps: state.keeps,
+            goes_on: state.base.is_some(),
+            known: Mutex::default(),
+        }
+    }
+
+    /// The way to it is known.
+    pub(crate) fn by(self, router: Option<Router>) -> Self {
+        self.known().router = router;
+        self
     }
 
     /// Its sandbox has ended.
@@ -93,6 +105,8 @@ impl ModalPlace {
                 Ok(stream) => return Ok(stream),
                 Err(error) => error,
             };
+            // It may be somewhere else, and whoever is at the old address knows nothing of it.
+            self.known().router = None;
             // Whatever is wrong, a look at the sandbox tells more.
             if let Ok(found) = self.account.look(id).await {
                 let why = match found {
@@ -180,7 +194,16 @@ impl Place for ModalPlace {
 
     /// Somebody who is connected keeps the sandbox awake. What is not kept must not go to sleep.
     fn rests_after(&self) -> Option<Duration> {
-        self.account.config.persistent().then_some(self.account.config.rest)
+        (self.keeps == Keeps::Files).then_some(self.account.config.rest)
+    }
+
+    fn goes_on(&self) -> bool {
+        self.goes_on
+    }
+
+    fn word(&self) -> Option<String> {
+        let all = self.account.client.warnings();
+        (!all.is_empty()).then(|| format!("Modal says: {}", all.join("; ")))
     }
 
     fn status(&self) -> Option<String> {

@@ -1,9 +1,10 @@
 //! Sandboxes are put away, and removed.
 
 use crate::account::{Account, Found};
-use crate::client::{ExitSnapshot, Router};
+use crate::client::{ExitSnapshot, Router, key};
 use crate::error::explain;
 use crate::state::State;
+use crate::tags::{self, Keeps};
 use farshell_engine::backend::TaskName;
 use farshell_engine::{Error, Kind, Result};
 use std::time::Duration;
@@ -18,42 +19,127 @@ impl Account {
     /// Takes a snapshot of the task's sandbox and ends it. If it has ended already, what Modal saved of it is recorded.
     pub(crate) async fn put_away(&self, task: &TaskName, id: &str) -> Result<()> {
         let _alone = self.records.lock(task).await?;
-        if !self.config.persistent() {
-            return self.remove_all(task, Some(id)).await;
-        }
-        let Some(mut state) = self.records.get(task)? else { return Ok(()) };
+        let mut state = match self.state(task).await? {
+            Some(state) => state,
+            None => match self.unrecorded(task, id).await? {
+                Some(state) => state,
+                None => return Ok(()),
+            },
+        };
         // Another one has taken its place.
         if state.sandbox.as_deref() != Some(id) {
             return Ok(());
         }
+        if state.keeps == Keeps::Nothing {
+            return self.remove_all(task, Some(id)).await;
+        }
         if self.look(id).await? != Found::Runs {
             return self.note_saved(task, &mut state, id).await;
         }
-        let what = "taking a snapshot of the sandbox";
-        let image = async { Router::find(&self.client, id).await?.snapshot().await };
-        let image = match image.await {
+        let image = match self.snapshot(task, &mut state, id).await {
             Ok(image) => image,
-            // It may have ended in between.
-            Err(_) if !matches!(self.look(id).await, Ok(Found::Runs)) => {
-                return self.note_saved(task, &mut state, id).await;
-            }
             Err(error) => {
-                return Err(explain(what, error).with_hint(
-                    "the sandbox runs on; Modal ends it when nothing runs in it, and keeps its files",
-                ));
+                // It may have ended in between.
+                if !matches!(self.look(id).await?, Found::Runs) {
+                    return self.note_saved(task, &mut state, id).await;
+                }
+                return Err(error);
             }
         };
         self.record(task, &mut state, &image).await?;
         self.end(id).await?;
-        self.forget_spare(id, Some(&image)).await;
-        Ok(())
+        self.put_away_wholly(task, &mut state).await
+    }
+
+    /// A sandbox of which there is a snapshot has ended: what Modal saved of it besides is deleted.
+    async fn put_away_wholly(&self, task: &TaskName, state: &mut State) -> Result<()> {
+        let (Some(id), Some(image)) = (state.sandbox.clone(), state.saved.clone()) else { return Ok(()) };
+        self.forget_spare(task, state, &id, Some(&image)).await;
+        state.sandbox = None;
+        self.records.put(task, state)
+    }
+
+    /// A sandbox of the task that runs, and of which there is no record: somebody has removed it.
+    async fn unrecorded(&self, task: &TaskName, id: &str) -> Result<Option<State>> {
+        if self.look(id).await? != Found::Runs {
+            return Ok(None);
+        }
+        let tags = self.client.tags(id).await.map_err(|e| explain("looking at the sandbox", e))?;
+        if tags.get(tags::OWNER) != Some(&self.owner)
+            || tags.get(tags::TASK).is_none_or(|of| of != task.as_str())
+        {
+            return Ok(None);
+        }
+        let state = State {
+            sandbox: Some(id.to_owned()),
+            spec: tags.get(tags::SPEC).cloned().unwrap_or_default(),
+            keeps: Keeps::of(&tags),
+            workspace: self.workspace().await?,
+            ..State::default()
+        };
+        self.records.put(task, &state)?;
+        Ok(Some(state))
+    }
+
+    /// Takes a snapshot that is known to be ours, whoever dies on the way.
+    async fn snapshot(&self, task: &TaskName, state: &mut State, id: &str) -> Result<String> {
+        let failed = |error| {
+            explain("taking a snapshot of the sandbox", error)
+                .with_hint("the sandbox runs on; Modal ends it when nothing runs in it, and keeps its files")
+        };
+        let router = Router::find(&self.client, id).await.map_err(failed)?;
+        if let Some(name) = state.taking.take() {
+            // Of somebody who died: it is older than what is in the sandbox now, and must not be left for ever.
+            let old = router.snapshot_named(&name).await.map_err(failed)?;
+            state.owns(&old);
+        }
+        let name = key();
+        state.taking = Some(name.clone());
+        self.records.put(task, state)?;
+        router.snapshot_named(&name).await.map_err(failed)
+    }
+
+    /// Writes down that this snapshot has everything of the sandbox, and deletes those before.
+    pub(crate) async fn record(&self, task: &TaskName, state: &mut State, image: &str) -> Result<()> {
+        state.owns(image);
+        state.taking = None;
+        self.records.put(task, state)?;
+        self.snapshots.set(task, Some(image)).await?;
+        state.base = Some(image.to_owned());
+        state.saved = Some(image.to_owned());
+        self.records.put(task, state)?;
+        for old in state.ours.clone().into_iter().filter(|old| old != image) {
+            self.forget_image(task, state, &old).await;
+        }
+        self.records.put(task, state)
+    }
+
+    /// Deletes a snapshot that was taken for this task, and that nobody needs any more. Whatever else there is, Hermes' own
+    /// or somebody's image, is not touched. If it can't be deleted, it costs a little storage.
+    async fn forget_image(&self, task: &TaskName, state: &mut State, id: &str) {
+        let source = state.image.as_deref() == Some(id) || id == self.config.settings.image;
+        if source || !state.ours.iter().any(|ours| ours == id) {
+            return;
+        }
+        // What can't be read may name it.
+        let used = |other: &TaskName| match self.records.get(other) {
+            Ok(other) => other.is_some_and(|other| other.uses(id)),
+            Err(_) => true,
+        };
+        let others = self.records.tasks().into_iter().filter(|other| other != task).any(|other| used(&other));
+        if others || self.snapshots.of_others(task, id).await.unwrap_or(true) {
+            return;
+        }
+        if self.client.delete_image(id).await.is_ok() {
+            state.ours.retain(|ours| ours != id);
+        }
     }
 
     /// Records what Modal has saved of a sandbox that ended by itself. If that can't be had now, whoever brings the sandbox
     /// back looks for it, and is told if there is nothing.
     async fn note_saved(&self, task: &TaskName, state: &mut State, id: &str) -> Result<()> {
-        if state.saved.is_none()
-            && let Ok(ExitSnapshot::Image(image)) = self.client.exit_snapshot(id, SPARE).await
+        if let Ok(ExitSnapshot::Image(image)) = self.client.exit_snapshot(id, SPARE).await
+            && state.saved.as_ref() != Some(&image)
             && let Ok(true) = self.client.has_image(&image).await
         {
             self.record(task, state, &image).await?;
@@ -68,30 +154,34 @@ impl Account {
     }
 
     pub(crate) async fn remove_all(&self, task: &TaskName, id: Option<&str>) -> Result<()> {
-        let known = self.records.get(task)?;
+        let known = self.state(task).await?;
         if let Some(state) = &known {
             // Whoever dies in the middle of it leaves that to the next.
             self.records.put(task, &State { removing: true, ..state.clone() })?;
         }
-        let state = known.unwrap_or_default();
+        let recorded = known.is_some();
+        let mut state = State { removing: true, ..known.unwrap_or_default() };
         let mut all: Vec<String> = id.map(str::to_owned).into_iter().chain(state.sandbox.clone()).collect();
-        all.extend(self.running(task).await?);
+        if let Some(named) = self.running(task).await?
+            && !all.contains(&named)
+            && self.is_ours(&named).await?
+        {
+            all.push(named);
+        }
         all.sort();
         all.dedup();
         for id in &all {
             self.end(id).await?;
         }
-        if self.config.persistent() {
-            for id in &all {
-                self.forget_spare(id, None).await;
-            }
-            let before = self.snapshots.set(task, None).await?;
-            let mut images: Vec<String> = before.into_iter().chain(state.base).chain(state.saved).collect();
-            images.sort();
-            images.dedup();
-            for image in images {
-                self.forget_image(&image).await;
-            }
+        for id in &all {
+            self.forget_spare(task, &mut state, id, None).await;
+        }
+        // What was not to be kept has no part in the record of snapshots.
+        if state.keeps == Keeps::Files && (recorded || !all.is_empty()) {
+            self.snapshots.set(task, None).await?;
+        }
+        for image in state.ours.clone() {
+            self.forget_image(task, &mut state, &image).await;
         }
         self.records.remove(task)
     }
@@ -117,13 +207,17 @@ impl Account {
 
     /// Deletes what Modal saved of a sandbox that ended, unless it is what is kept. If that can't be done soon, it costs a
     /// little storage.
-    async fn forget_spare(&self, id: &str, kept: Option<&str>) {
+    async fn forget_spare(&self, task: &TaskName, state: &mut State, id: &str, kept: Option<&str>) {
         let deadline = Instant::now() + SPARE;
         while Instant::now() < deadline {
             match self.client.exit_snapshot(id, Duration::from_secs(5)).await {
                 Ok(ExitSnapshot::Image(image)) => {
-                    if Some(image.as_str()) != kept {
-                        self.forget_image(&image).await;
+                    // One that is what the sandbox was made from is not only its own.
+                    if Some(image.as_str()) != kept && state.image.as_ref() != Some(&image) {
+                        state.owns(&image);
+                        let _ = self.records.put(task, state);
+                        self.forget_image(task, state, &image).await;
+                        let _ = self.records.put(task, state);
                     }
                     return;
                 }

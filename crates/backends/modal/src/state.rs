@@ -5,6 +5,7 @@
 //! nobody has ever used it.
 
 use crate::snapshots::replace;
+use crate::tags::Keeps;
 use farshell_engine::backend::TaskName;
 use farshell_engine::lock::Lock;
 use farshell_engine::{Error, Kind, Result};
@@ -26,12 +27,41 @@ pub(crate) struct State {
     pub(crate) since: u64,
     /// The snapshot from which it was made.
     pub(crate) base: Option<String>,
-    /// The snapshot that has everything of it. It is ended as soon as there is one, and not used any more.
+    /// The snapshot that has everything of it. It is ended as soon as there is one, and nobody begins anything in it any
+    /// more. If it could not be ended, what runs in it runs on, and what Modal saves at its end counts.
     pub(crate) saved: Option<String>,
     /// All of it is to go: whoever finds this finishes that.
     pub(crate) removing: bool,
     /// What it was made from.
     pub(crate) spec: String,
+    pub(crate) keeps: Keeps,
+    /// Snapshots that were taken of this task's sandboxes, by us or for us, and are not known to be deleted. No others are
+    /// ever deleted.
+    pub(crate) ours: Vec<String>,
+    /// Under this name a snapshot is being taken: whoever finds it there asks under that name once more, and deletes it.
+    pub(crate) taking: Option<String>,
+    /// The image from which the sandbox was made, if it was none of the task's snapshots.
+    pub(crate) image: Option<String>,
+    /// Modal's workspace in which all of this is. Another one knows nothing of it, and that means nothing.
+    pub(crate) workspace: String,
+}
+
+impl State {
+    /// The last snapshot that we know to have all files of the task.
+    pub(crate) fn last(&self) -> Option<&String> {
+        self.saved.as_ref().or(self.base.as_ref()).filter(|id| self.ours.contains(id))
+    }
+
+    pub(crate) fn owns(&mut self, image: &str) {
+        if !self.ours.iter().any(|known| known == image) {
+            self.ours.push(image.to_owned());
+        }
+    }
+
+    /// Whether it needs this image.
+    pub(crate) fn uses(&self, image: &str) -> bool {
+        [&self.base, &self.saved, &self.image].into_iter().flatten().any(|used| used == image)
+    }
 }
 
 /// The file of a task.
@@ -45,7 +75,7 @@ impl Records {
         Self { dir: home.join(DIR) }
     }
 
-    fn path(&self, task: &TaskName) -> PathBuf {
+    pub(crate) fn path(&self, task: &TaskName) -> PathBuf {
         self.dir.join(format!("{}.json", task.as_str()))
     }
 

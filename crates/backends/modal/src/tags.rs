@@ -4,6 +4,7 @@ use crate::config::Config;
 use farshell_engine::backend::{Spec, TaskName, settings_hash};
 use farshell_modal_proto::client::sandbox::OpenPortsOneof;
 use farshell_modal_proto::client::{PortSpecs, Sandbox, SchedulerPlacement};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -12,6 +13,8 @@ pub(crate) const APP: &str = "hermes-agent";
 pub(crate) const OWNER: &str = "farshell_owner";
 pub(crate) const TASK: &str = "farshell_task";
 pub(crate) const SPEC: &str = "farshell_spec";
+/// Whether its files are to be kept.
+pub(crate) const KEEPS: &str = "farshell_keeps";
 const LEASE: &str = "farshell_lease_seconds";
 const VERSION: &str = "farshell_version";
 /// The longest name.
@@ -27,9 +30,10 @@ pub(crate) fn name(task: &TaskName, owner: &str) -> String {
     format!("{}-{}", &name[..MOST - 17], &hash[..16])
 }
 
-pub(crate) fn all(spec: &Spec, owner: &str) -> BTreeMap<String, String> {
+pub(crate) fn all(spec: &Spec, owner: &str, keeps: Keeps) -> BTreeMap<String, String> {
     [
         (OWNER, owner.to_owned()),
+        (KEEPS, keeps.as_str().to_owned()),
         (TASK, spec.task.as_str().to_owned()),
         (SPEC, spec.hash("modal")),
         (LEASE, spec.lease.as_secs().to_string()),
@@ -40,12 +44,39 @@ pub(crate) fn all(spec: &Spec, owner: &str) -> BTreeMap<String, String> {
     .collect()
 }
 
+/// Whether the files of a sandbox are to be kept. What it was made with counts for all its life.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Keeps {
+    /// Also what is not known: files are not lost for want of a word.
+    #[default]
+    Files,
+    Nothing,
+}
+
+impl Keeps {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Files => "files",
+            Self::Nothing => "nothing",
+        }
+    }
+
+    /// As it is written on a sandbox.
+    pub(crate) fn of(tags: &BTreeMap<String, String>) -> Self {
+        match tags.get(KEEPS).map(String::as_str) {
+            Some("nothing") => Self::Nothing,
+            _ => Self::Files,
+        }
+    }
+}
+
 /// What Modal is asked for.
 pub(crate) fn definition(config: &Config, name: String, image: String) -> Sandbox {
     let settings = &config.settings;
     let seconds = |span: Duration| u32::try_from(span.as_secs().max(1)).unwrap_or(u32::MAX);
     let mut options = std::collections::HashMap::new();
-    if config.persistent() {
+    if config.keeps() == Keeps::Files {
         // Whatever ends it, its files are kept. The value is what Modal's own client sends.
         options.insert("enable_exit_snapshot".to_owned(), "True".to_owned());
     }

@@ -19,7 +19,7 @@ struct Modal {
     emulator: Child,
     /// Of its switches.
     switches: String,
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
 }
 
 impl Drop for Modal {
@@ -54,12 +54,16 @@ impl Modal {
         std::fs::write(world.hermes().join(".env"), "MODAL_TOKEN_ID=ak-test\nMODAL_TOKEN_SECRET=as-test\n")
             .unwrap();
         let switches = switches.trim_start_matches("http://").trim_end_matches('/').to_owned();
-        Some(Self { world: Some(world), emulator, switches, _dir: dir })
+        Some(Self { world: Some(world), emulator, switches, dir })
     }
 
     /// Modal ends a sandbox after so many of its seconds without activity.
-    fn idle(mut self, seconds: &str) -> Self {
-        self.world = self.world.take().map(|world| world.with("TERMINAL_MODAL_IDLE_TIMEOUT", seconds));
+    fn idle(self, seconds: &str) -> Self {
+        self.with("TERMINAL_MODAL_IDLE_TIMEOUT", seconds)
+    }
+
+    fn with(mut self, name: &str, value: &str) -> Self {
+        self.world = self.world.take().map(|world| world.with(name, value));
         self
     }
 
@@ -74,10 +78,19 @@ impl Modal {
     }
 
     fn ask(&self, method: &str, path: &str) -> String {
+        self.send(method, path, "")
+    }
+
+    fn post(&self, path: &str, body: &str) {
+        self.send("POST", path, body);
+    }
+
+    fn send(&self, method: &str, path: &str, body: &str) -> String {
         let mut stream = TcpStream::connect(&self.switches).unwrap();
+        let length = body.len();
         write!(
             stream,
-            "{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+            "{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
         )
         .unwrap();
         let mut answer = String::new();
@@ -146,6 +159,95 @@ fn a_sandbox_that_is_left_alone_sleeps_and_is_woken_with_what_its_session_had() 
     assert_eq!(world.call(&["env", "rm"]).code, 0);
     assert_eq!(modal.running().len(), 0);
     assert_eq!(std::fs::read_to_string(world.hermes().join("modal_snapshots.json")).unwrap(), "{}\n");
+}
+
+/// Whatever ends a sandbox, and whoever is there to see it: what a session had comes back.
+#[test]
+fn a_session_comes_back_after_every_kind_of_sleep() {
+    let Some(modal) = Modal::new() else { return };
+    // A life of 20 seconds, of which a job that never ends lets no connection rest.
+    let modal = modal.with("TERMINAL_MODAL_TIMEOUT", "1000").idle("100");
+    let world = modal.world();
+    let noted = |text: &str| rig::wait_until("it is noted", || recorded(world, text));
+    let back = |expected: &str| {
+        let back = world.call(&["run", "--json", "echo $A $PWD"]).json();
+        assert_eq!(back["stdout"], expected, "{back}");
+        assert!(back["note"].as_str().unwrap().contains("as they were"), "{back}");
+    };
+    modal.says("cd /usr; export A=$((5000 + 1))");
+    let job = world.background(&[], "sleep 1000");
+    noted("5001");
+    rig::wait_until("its life is over", || modal.running().is_empty());
+    assert_eq!(modal.sandboxes()[0].1, "GENERIC_STATUS_TIMEOUT");
+    rig::wait_until("it is reported", || world.call(&["ps", "--all", "--json"]).stdout.contains("lost"));
+    assert!(!world.call(&["wait", &job]).stdout.contains("running"));
+    back("5001 /usr\n");
+    // The server is killed while the sandbox is awake, and the sandbox goes to sleep unseen.
+    modal.says("cd /etc; export A=$((5000 + 2))");
+    noted("5002");
+    world.kill_server();
+    rig::wait_until("it sleeps", || modal.running().is_empty());
+    back("5002 /etc\n");
+    // In the middle of a command: as it was before that.
+    modal.says("cd /var; export A=$((5000 + 3))");
+    noted("5003");
+    let running = world.command(&["run", "sleep 1000"]).spawn().unwrap();
+    rig::wait_until("it runs", || !modal.running().is_empty() && busy(world));
+    let id = modal.running()[0].clone();
+    modal.ask("POST", &format!("/emulator/end/{id}/GENERIC_STATUS_MEMORY_MANAGER_EVICTION"));
+    assert_eq!(rig::finish(running).code, 125);
+    back("5003 /var\n");
+    assert_eq!(world.call(&["env", "stop"]).code, 0);
+    back("5003 /var\n");
+}
+
+fn busy(world: &World) -> bool {
+    world.call(&["env", "show", "--json", "modal/default"]).stdout.contains("sleep 1000")
+        || world.call(&["ps", "--all"]).stdout.contains("sleep 1000")
+}
+
+/// Whether the server's records have these bytes.
+fn recorded(world: &World, text: &str) -> bool {
+    let files = std::fs::read_dir(world.hermes().join("farshell")).unwrap().flatten();
+    let mut databases = files.filter(|file| file.file_name().to_string_lossy().starts_with("state.db"));
+    databases.any(|file| {
+        let bytes = std::fs::read(file.path()).unwrap_or_default();
+        bytes.windows(text.len()).any(|window| window == text.as_bytes())
+    })
+}
+
+#[test]
+fn credentials_are_there_and_in_no_snapshot() {
+    let Some(modal) = Modal::new() else { return };
+    let modal = modal.with("TERMINAL_CREDENTIAL_FILES", "[\"keys/token\"]");
+    let world = modal.world();
+    std::fs::create_dir(world.hermes().join("keys")).unwrap();
+    std::fs::write(world.hermes().join("keys/token"), "s3cr3t").unwrap();
+    let look = "cat ~/.hermes/keys/token; stat -Lc ' %a' ~/.hermes/keys/token";
+    assert_eq!(modal.says(look), "s3cr3t 600\n");
+    // Another one tomorrow, in another sandbox.
+    assert_eq!(world.call(&["env", "stop"]).code, 0);
+    let layers = modal.dir.path().join("layers");
+    let found = Command::new("grep").arg("-rl").arg("s3cr3t").arg(&layers).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&found.stdout), "", "in no snapshot");
+    std::fs::write(world.hermes().join("keys/token"), "n3w").unwrap();
+    assert_eq!(world.run(look).stdout, "n3w 600\n");
+    std::fs::remove_file(world.hermes().join("keys/token")).unwrap();
+    assert_eq!(world.call(&["env", "stop"]).code, 0);
+    let said = world.run("true");
+    assert!(said.code == 125 && said.stderr.contains("credential_files"), "{said:?}");
+}
+
+#[test]
+fn what_modal_says_is_shown_once() {
+    let Some(modal) = Modal::new() else { return };
+    modal.post(
+        "/emulator/faults",
+        r#"[{"kind":"warning","rpc":"SandboxCreateV2","text":"it is deprecated"}]"#,
+    );
+    let notes: Vec<Value> =
+        (0..2).map(|_| modal.world().call(&["run", "--json", "echo"]).json()["note"].clone()).collect();
+    assert_eq!(notes, [Value::from("Modal says: it is deprecated"), Value::Null]);
 }
 
 #[test]

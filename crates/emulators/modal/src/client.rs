@@ -7,7 +7,9 @@ mod logs;
 mod sandboxes;
 
 pub(crate) use apps::variables;
+pub(crate) use create::gpus;
 
+use crate::calls::Stranger;
 use crate::world::World;
 use farshell_modal_proto::client::modal_client_server::ModalClient;
 use farshell_modal_proto::client::*;
@@ -28,8 +30,8 @@ impl ModalClient for Client {
         apps::hello()
     }
 
-    async fn workspace_name_lookup(&self, _: Request<()>) -> Reply<WorkspaceNameLookupResponse> {
-        apps::workspace()
+    async fn workspace_name_lookup(&self, request: Request<()>) -> Reply<WorkspaceNameLookupResponse> {
+        apps::workspace(request.extensions().get::<Stranger>().is_some())
     }
 
     async fn auth_token_get(&self, _: Request<AuthTokenGetRequest>) -> Reply<AuthTokenGetResponse> {
@@ -190,7 +192,14 @@ impl ModalClient for Client {
         &self,
         request: Request<SandboxGetExitSnapshotRequest>,
     ) -> Reply<SandboxGetExitSnapshotResponse> {
-        sandboxes::exit_snapshot(&self.0, request.into_inner()).await
+        sandboxes::exit_snapshot(&self.0, request.into_inner(), SECOND).await
+    }
+
+    async fn sandbox_get_exit_snapshot(
+        &self,
+        request: Request<SandboxGetExitSnapshotRequest>,
+    ) -> Reply<SandboxGetExitSnapshotResponse> {
+        sandboxes::exit_snapshot(&self.0, request.into_inner(), FIRST).await
     }
 
     async fn sandbox_snapshot_fs(

@@ -12,7 +12,11 @@ pub struct Fault {
     /// answers ends with UNAVAILABLE after `bytes`), `cut-connection` (the connection is dropped after `bytes`), `slow`
     /// (`ms` before it is served).
     ///
+    /// Of a call with a short-lived token: `refused-token` (as if that had expired on the server's clock).
+    ///
     /// Of access to a router: `expired-jwt` (what is handed out is over already).
+    ///
+    /// Of an answer: `warning` (`text` is sent along, for people).
     ///
     /// Of a sandbox that is made: `slow-start` (`ms` more), `start-error`; of one that ends: `exit-snapshot-error`,
     /// `slow-exit-snapshot` (`ms` more).
@@ -31,6 +35,9 @@ pub struct Fault {
     /// Of `cut` and `cut-connection`: how much of the answers comes through.
     #[serde(default)]
     pub bytes: u64,
+    /// Of `warning`.
+    #[serde(default)]
+    pub text: String,
 }
 
 fn once() -> u32 {

@@ -134,6 +134,15 @@ impl Images {
         book.ids.remove(id).is_some()
     }
 
+    /// Those that nobody has built.
+    pub(crate) fn snapshots(&self) -> Vec<String> {
+        let book = self.book();
+        let built = |id: &String| book.recipes.values().any(|image| image.id == *id);
+        let mut all: Vec<String> = book.ids.keys().filter(|id| !built(id)).cloned().collect();
+        all.sort();
+        all
+    }
+
     /// The layers of all that are not in use otherwise are removed.
     pub(crate) fn clear(&self) {
         *self.book() = Book::default();

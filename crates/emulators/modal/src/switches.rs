@@ -21,6 +21,7 @@ pub(crate) fn router(world: Arc<World>, moves: Moves) -> Router {
         .route("/emulator/faults", post(arm).get(armed))
         .route("/emulator/requests", get(requests))
         .route("/emulator/sandboxes", get(sandboxes))
+        .route("/emulator/snapshots", get(snapshots))
         .route("/emulator/latency/{ms}", post(latency))
         .route("/emulator/move-router", post(move_router))
         .route("/emulator/end/{id}/{status}", post(end))
@@ -52,10 +53,16 @@ async fn sandboxes(State((world, _)): Shared) -> Json<Value> {
                 Phase::Ended(result) => result.status().as_str_name().to_owned(),
             };
             json!({ "id": sandbox.id, "task": sandbox.task, "second": sandbox.second, "phase": phase,
-                "created": sandbox.created, "name": sandbox.definition.name })
+                "created": sandbox.created, "name": sandbox.definition.name,
+                "gpu": crate::client::gpus(&sandbox.definition) })
         })
         .collect();
     Json(list.into())
+}
+
+/// All that there are, by their ids.
+async fn snapshots(State((world, _)): Shared) -> Json<Vec<String>> {
+    Json(world.images.snapshots())
 }
 
 /// On connections that are made from now on.

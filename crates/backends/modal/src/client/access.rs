@@ -23,7 +23,7 @@ pub struct Access {
     pub environment: String,
     /// The release of Modal's image builder; without it the environment's.
     pub image_builder_version: Option<String>,
-    /// How long Modal may make us wait in all when it throttles; `None` is as long as it takes.
+    /// How long Modal may make us wait in all when it throttles. It is obeyed for ten minutes at most.
     pub max_throttle_wait: Option<Duration>,
 }
 

@@ -74,7 +74,7 @@ pub(crate) async fn repeat<T, F: Future<Output = Result<Made<T>>>>(
             Ok(Ok(Made::Status(status))) => {
                 if let Some(wait) = asked_to_wait(&status) {
                     let since = *throttled_since.get_or_insert_with(Instant::now);
-                    if since.elapsed() + wait <= patience.throttle.unwrap_or(PATIENCE) {
+                    if since.elapsed() + wait <= patience.throttle.unwrap_or(PATIENCE).min(PATIENCE) {
                         throttled += 1;
                         tokio::time::sleep(wait).await;
                         continue;
@@ -181,6 +181,16 @@ mod tests {
         let never = Patience { throttle: Some(Duration::ZERO), ..SOME };
         assert_eq!(tries(never, |_| Some(throttled(0.0))).await.0, 1);
         assert!(tries(SOME, |_| Some(throttled(f32::NAN))).await.0 > 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_never_stops_throttling_is_left_whatever_was_set() {
+        for throttle in [None, Some(Duration::from_secs(1 << 40))] {
+            let begun = Instant::now();
+            let (_, answer) = tries(Patience { throttle, ..SOME }, |_| Some(throttled(7.0))).await;
+            assert_eq!(answer.unwrap_err().code(), Some(Code::ResourceExhausted));
+            assert!(begun.elapsed() <= PATIENCE, "{:?}", begun.elapsed());
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -43,12 +43,11 @@ impl Server {
     /// An address that a token may go to: `https://host[:port]`, or on this machine also `http://`.
     pub(crate) fn parse(text: &str) -> Result<Self> {
         let wrong = |why: String| ClientError::new("reading the address of Modal", Fault::Forbidden(why));
-        let uri: Uri =
-            text.trim_end_matches('/').parse().map_err(|_| wrong(format!("{text:?} is no address")))?;
-        let authority = uri.authority().map(|authority| authority.as_str()).unwrap_or_default();
-        if authority.contains('@') {
+        if text.contains('@') {
             return Err(wrong("an address must not have a name or a password in it".into()));
         }
+        let uri: Uri =
+            text.trim_end_matches('/').parse().map_err(|_| wrong(format!("{text:?} is no address")))?;
         let host = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
         if host.is_empty() {
             return Err(wrong(format!("{text:?} names no host")));
@@ -242,11 +241,14 @@ mod tests {
             "ftp://x",
             "x",
             "https://",
-            "https://u:p@h",
+            "https://u:hunter2@h",
+            "https://u:hunter2@h h",
             "unix:/x",
             "",
         ] {
-            assert!(matches!(Server::parse(bad).unwrap_err().fault, Fault::Forbidden(_)), "{bad}");
+            let error = Server::parse(bad).unwrap_err();
+            assert!(matches!(error.fault, Fault::Forbidden(_)), "{bad}");
+            assert!(!error.to_string().contains("hunter2"), "{error}");
         }
         let v6 = Server::parse("http://[::1]:7").unwrap();
         assert_eq!((v6.here, v6.uri("http").as_str()), (true, "http://[::1]:7"));

@@ -129,14 +129,15 @@ impl Exec {
             if left.is_zero() {
                 return Err(ClientError::new(what, Fault::TimedOut));
             }
-            let asked = self
-                .router
-                .stream(what, request, |mut wire, request| async move {
-                    tokio::time::timeout(left.min(HELD), wire.task_exec_wait(request))
-                        .await
-                        .unwrap_or_else(|_| Err(tonic::Status::deadline_exceeded("held back")))
-                })
-                .await;
+            let asking = self.router.stream(what, request, |mut wire, request| async move {
+                tokio::time::timeout(left.min(HELD), wire.task_exec_wait(request))
+                    .await
+                    .unwrap_or_else(|_| Err(tonic::Status::deadline_exceeded("held back")))
+            });
+            // A server that throttles may ask for much more than that.
+            let asked = tokio::time::timeout(left, asking)
+                .await
+                .unwrap_or_else(|_| Err(ClientError::new(what, Fault::TimedOut)));
             match asked.map(|answer| answer.exit_status) {
                 Ok(Some(ExitStatus::Code(code))) => return Ok(End::Exited(code)),
                 Ok(Some(ExitStatus::Signal(signal))) => return Ok(End::Killed(signal)),
@@ -191,8 +192,10 @@ impl Output {
         let what = "reading from a process in the sandbox";
         let mut pause = Duration::from_millis(10);
         let mut trouble: Option<Instant> = None;
+        // Of the stream that is open.
         let mut opened = Instant::now();
         loop {
+            let was_open = self.stream.is_some();
             let failed = match &mut self.stream {
                 Some(stream) => match stream.message().await {
                     Ok(Some(piece)) if piece.data.is_empty() => continue,
@@ -215,8 +218,8 @@ impl Output {
                     Err(error) => error.fault,
                 },
             };
-            // One that was open for a while, silent as it was, was none.
-            if opened.elapsed() > PATIENCE {
+            // One that was open for a while, silent as it was, was no trouble. What can't be opened is.
+            if was_open && opened.elapsed() > PATIENCE {
                 (trouble, pause) = (None, Duration::from_millis(10));
             }
             let since = *trouble.get_or_insert_with(Instant::now);
@@ -237,14 +240,13 @@ impl Output {
             offset: self.offset,
             file_descriptor: self.source.into(),
         };
-        self.exec
-            .router
-            .stream(
-                what,
-                request,
-                |mut wire, request| async move { wire.task_exec_stdio_read(request).await },
-            )
+        let opening = self.exec.router.stream(what, request, |mut wire, request| async move {
+            wire.task_exec_stdio_read(request).await
+        });
+        // A server that throttles may ask for much more than that.
+        tokio::time::timeout(PATIENCE, opening)
             .await
+            .unwrap_or_else(|_| Err(ClientError::new(what, Fault::TimedOut)))
     }
 
     /// All of it, of which the beginning is kept.

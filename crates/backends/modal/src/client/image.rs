@@ -8,7 +8,6 @@ use farshell_modal_proto::client::{
     ImageGetOrCreateRequest, ImageJoinStreamingRequest,
 };
 use std::time::Duration;
-use tokio::time::Instant;
 
 const BUILD: &str = "building the image";
 /// How long one look at a build lasts, in seconds, and what is added for the way.
@@ -18,6 +17,8 @@ const MARGIN: Duration = Duration::from_secs(15);
 const MOST: Duration = Duration::from_secs(3600);
 /// Looks that may fail in a row.
 const FAILURES: u32 = 3;
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(100);
 
 impl Client {
     /// The image of a registry's name, built if need be. What the builder says goes to `told`.
@@ -49,9 +50,15 @@ impl Client {
 
     /// Waits for a build.
     async fn join(&self, name: &str, id: &str, told: impl Fn(&str) + Send) -> Result<String> {
-        let deadline = Instant::now() + MOST;
+        // Also one that goes on saying something has an end.
+        tokio::time::timeout(MOST, self.follow(name, id, told))
+            .await
+            .unwrap_or_else(|_| Err(ClientError::new(BUILD, Fault::TimedOut)))
+    }
+
+    async fn follow(&self, name: &str, id: &str, told: impl Fn(&str) + Send) -> Result<String> {
         let (mut last, mut failures) = (String::new(), 0);
-        while Instant::now() < deadline {
+        loop {
             let request = ImageJoinStreamingRequest {
                 image_id: id.to_owned(),
                 timeout: LOOK,
@@ -77,8 +84,11 @@ impl Client {
                             }
                             failures = 0;
                         }
-                        // It is looked at again.
-                        Ok(Ok(None)) => break None,
+                        // It is looked at again, and not at once: some end before they have said anything.
+                        Ok(Ok(None)) => {
+                            tokio::time::sleep(PAUSE).await;
+                            break None;
+                        }
                         Ok(Err(status)) => break Some(fault(&status)),
                         Err(_) => break Some(Fault::TimedOut),
                     }
@@ -90,10 +100,9 @@ impl Client {
                 if failures > FAILURES || !passes(&fault) {
                     return Err(ClientError::new(BUILD, fault));
                 }
-                tokio::time::sleep(Duration::from_millis(100) * failures).await;
+                tokio::time::sleep(PAUSE * failures).await;
             }
         }
-        Err(ClientError::new(BUILD, Fault::TimedOut))
     }
 
     /// Whether there is an image of this id. One that has expired is not there.

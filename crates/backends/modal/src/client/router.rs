@@ -5,6 +5,7 @@
 use super::call::{Made as Answered, Patience, repeat};
 use super::channel::Server;
 use super::error::{ClientError, Fault, Result};
+use super::sandbox::Begun;
 use super::{Client, Code, Made, key};
 use farshell_modal_proto::MAX_MESSAGE;
 use farshell_modal_proto::client::CommandRouterAccess;
@@ -89,11 +90,11 @@ impl Router {
     /// # Errors
     /// It does not run.
     pub async fn find(client: &Client, id: &str) -> Result<Self> {
+        let lost = |why: &str| ClientError::new("looking for the sandbox's task", Fault::Lost(why.into()));
         match client.task(id).await? {
-            Some(task) => Ok(Self::of(client, &Made { id: id.to_owned(), task, access: None })),
-            None => {
-                Err(ClientError::new("looking for the sandbox's task", Fault::Lost("it does not run".into())))
-            }
+            Begun::Task(task) => Ok(Self::of(client, &Made { id: id.to_owned(), task, access: None })),
+            Begun::NotYet => Err(lost("it does not run yet")),
+            Begun::Never(_) => Err(lost("it does not run")),
         }
     }
 
@@ -122,7 +123,7 @@ impl Router {
         let known = self.way().access.clone();
         let access = match known {
             Some(access) => access,
-            None => self.inner.client.router_access(&self.inner.sandbox).await?,
+            None => self.inner.client.router_access(&self.inner.sandbox, &self.inner.task).await?,
         };
         let connected = Server::parse(&access.url)?.connect().await;
         let mut way = self.way();
@@ -221,10 +222,18 @@ impl Router {
     /// # Errors
     /// There may be one all the same.
     pub async fn snapshot(&self) -> Result<String> {
+        self.snapshot_named(&key()).await
+    }
+
+    /// The same, once for each `name`: whoever asks again gets the same one.
+    ///
+    /// # Errors
+    /// There may be one all the same.
+    pub async fn snapshot_named(&self, name: &str) -> Result<String> {
         let what = "taking a snapshot of the sandbox";
         let request = TaskSnapshotFilesystemRequest {
             task_id: self.inner.task.clone(),
-            snapshot_id: key(),
+            snapshot_id: name.to_owned(),
             ttl_seconds: Some(-1),
             ..TaskSnapshotFilesystemRequest::default()
         };

@@ -145,6 +145,21 @@ impl Rig {
         self.snapshots()["direct:default"].as_str().unwrap().to_owned()
     }
 
+    /// The sandboxes of all times, as the emulator knows them.
+    pub(crate) fn sandboxes(&self) -> Vec<serde_json::Value> {
+        serde_json::from_str(&self.ask("GET", "/emulator/sandboxes", "")).unwrap()
+    }
+
+    /// The ids of all snapshots that there are.
+    pub(crate) fn images(&self) -> Vec<String> {
+        serde_json::from_str(&self.ask("GET", "/emulator/snapshots", "")).unwrap()
+    }
+
+    pub(crate) fn write_snapshots(&self, all: &serde_json::Value) {
+        std::fs::create_dir_all(&self.config.hermes_home).unwrap();
+        std::fs::write(self.config.hermes_home.join("modal_snapshots.json"), all.to_string()).unwrap();
+    }
+
     pub(crate) fn faults(&self, faults: &str) {
         self.post("/emulator/faults", faults);
     }

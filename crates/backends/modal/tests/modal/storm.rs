@@ -34,7 +34,10 @@ impl Chance {
             "cut",
             "cut-connection",
             "expired-jwt",
+            "refused-token",
             "slow",
+            "slow-start",
+            "slow-exit-snapshot",
         ];
         let rpcs =
             ["", "Sandbox", "TaskExec", "TaskExecStdioRead", "TaskExecStdinWrite", "TaskSnapshot", "Image"];
@@ -146,5 +149,7 @@ async fn whoever_dies_at_any_step_leaves_one_sandbox_and_every_file() {
         }
         assert!(step > 5, "{step}");
         rig.backend().find(&rig.spec()).await.unwrap().unwrap().destroy().await.unwrap();
+        let none: [&str; 0] = [];
+        assert_eq!(rig.images(), none, "no snapshot is left that nobody knows of, fresh: {fresh}");
     }
 }

@@ -13,11 +13,9 @@ pub(super) fn hello() -> Reply<ClientHelloResponse> {
     Ok(Response::new(ClientHelloResponse { image_builder_version: BUILDER.into(), ..Default::default() }))
 }
 
-pub(super) fn workspace() -> Reply<WorkspaceNameLookupResponse> {
-    Ok(Response::new(WorkspaceNameLookupResponse {
-        workspace_name: "emulated".into(),
-        username: "emulated".into(),
-    }))
+pub(super) fn workspace(stranger: bool) -> Reply<WorkspaceNameLookupResponse> {
+    let name = if stranger { "strangers" } else { "emulated" };
+    Ok(Response::new(WorkspaceNameLookupResponse { workspace_name: name.into(), username: name.into() }))
 }
 
 pub(super) fn auth_token(world: &World) -> Reply<AuthTokenGetResponse> {

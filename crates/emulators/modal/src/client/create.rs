@@ -24,6 +24,9 @@ pub(super) fn second(world: &Arc<World>, wish: SandboxCreateV2Request) -> Reply<
         &wish.secret_sources,
         ephemeral.into_iter().chain(own),
     )?;
+    if gpus(&definition).is_some() {
+        return Err(Status::invalid_argument("GPUs are not supported on Sandboxes of the second kind"));
+    }
     let sandbox = make(world, wish.app_id, definition, env, wish.tags, SECOND)?;
     Ok(Response::new(SandboxCreateV2Response {
         sandbox_id: sandbox.id.clone(),
@@ -88,6 +91,12 @@ fn make(
     };
     tokio::spawn(life::lead(Arc::clone(world), Arc::clone(&sandbox)));
     Ok(sandbox)
+}
+
+/// What is asked for, as in `H100:2`. There is none here: it is only recorded.
+pub(crate) fn gpus(definition: &proto::Sandbox) -> Option<String> {
+    let wish = definition.resources.as_ref()?.gpu_config.as_ref()?;
+    (wish.count > 0).then(|| format!("{}:{}", wish.gpu_type, wish.count))
 }
 
 fn image(world: &World, id: &str) -> Result<Arc<Image>, Status> {

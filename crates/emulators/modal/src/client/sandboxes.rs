@@ -160,8 +160,9 @@ pub(super) fn from_name(
 pub(super) async fn exit_snapshot(
     world: &World,
     wish: SandboxGetExitSnapshotRequest,
+    second: bool,
 ) -> Reply<SandboxGetExitSnapshotResponse> {
-    let sandbox = world.sandbox(&wish.sandbox_id, SECOND)?;
+    let sandbox = world.sandbox(&wish.sandbox_id, second)?;
     let mut state = sandbox.exit_snapshot.subscribe();
     let waiting = state.wait_for(|state| *state != ExitSnapshot::Pending);
     let patience = seconds(wish.timeout).min(Duration::from_secs(10));
