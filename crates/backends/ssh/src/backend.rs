@@ -3,11 +3,11 @@
 use crate::config::Config;
 use crate::host::Host;
 use crate::place::SshPlace;
-use crate::{check, credentials, survey};
+use crate::{check, survey};
 use farshell_engine::backend::{
-    Backend, BoxFuture, Capabilities, Finding, Found, News, Place, Progress, Spec, Support,
+    Backend, BoxFuture, Capabilities, Finding, Found, Identity, News, Place, Progress, Spec, Support,
 };
-use farshell_engine::{Error, Kind, Result};
+use farshell_engine::{Error, Kind, Result, credentials};
 use std::sync::Arc;
 
 /// A host that `ssh` reaches.
@@ -26,21 +26,28 @@ impl Ssh {
         &self.host.config
     }
 
-    async fn make(&self, spec: &Spec, progress: &dyn Progress) -> Result<SshPlace> {
+    async fn make(&self, spec: &Spec, was: Option<&Identity>, progress: &dyn Progress) -> Result<SshPlace> {
         self.config().check()?;
-        let credentials = credentials::read(self.config())?;
+        self.host.links.called();
+        let config = self.config();
+        let what = "putting credential_files on the host";
+        let credentials = credentials::read(&config.credential_root, &config.credential_files, what)?;
         let message = format!("connecting to {}", self.config().destination());
         progress.say(&News { message, part: None });
-        let started = self.host.start(&spec.task, spec.lease, progress).await;
+        let started = self.host.start(&spec.task, spec.lease, was, progress).await;
         let (link, facts) = started.map_err(first_contact)?;
         let place = SshPlace::new(self.host.clone(), spec.task.clone(), spec.lease, facts, Some(link));
-        credentials::put(&place, credentials).await?;
+        credentials::put(Arc::new(place.clone()), credentials).await?;
         Ok(place)
     }
 
-    async fn seek(&self, spec: &Spec) -> Result<Option<SshPlace>> {
+    async fn seek(&self, spec: &Spec, was: Option<&Identity>) -> Result<Option<SshPlace>> {
         self.config().check()?;
         let facts = self.host.look(&spec.task).await.map_err(first_contact)?;
+        // What is not on this machine may well be on the other.
+        if let Some(was) = was {
+            facts.is_still(was, &spec.task, self.config())?;
+        }
         let found = facts.present;
         Ok(found.then(|| SshPlace::new(self.host.clone(), spec.task.clone(), spec.lease, facts, None)))
     }
@@ -76,11 +83,32 @@ impl Backend for Ssh {
         spec: &'a Spec,
         progress: &'a dyn Progress,
     ) -> BoxFuture<'a, Result<Box<dyn Place>>> {
-        Box::pin(async move { Ok(Box::new(self.make(spec, progress).await?) as Box<dyn Place>) })
+        Box::pin(async move { Ok(Box::new(self.make(spec, None, progress).await?) as Box<dyn Place>) })
     }
 
     fn find<'a>(&'a self, spec: &'a Spec) -> BoxFuture<'a, Result<Option<Box<dyn Place>>>> {
-        Box::pin(async move { Ok(self.seek(spec).await?.map(|place| Box::new(place) as Box<dyn Place>)) })
+        Box::pin(
+            async move { Ok(self.seek(spec, None).await?.map(|place| Box::new(place) as Box<dyn Place>)) },
+        )
+    }
+
+    fn find_again<'a>(
+        &'a self,
+        spec: &'a Spec,
+        was: &'a Identity,
+    ) -> BoxFuture<'a, Result<Option<Box<dyn Place>>>> {
+        Box::pin(async move {
+            Ok(self.seek(spec, Some(was)).await?.map(|place| Box::new(place) as Box<dyn Place>))
+        })
+    }
+
+    fn provision_again<'a>(
+        &'a self,
+        spec: &'a Spec,
+        was: &'a Identity,
+        progress: &'a dyn Progress,
+    ) -> BoxFuture<'a, Result<Box<dyn Place>>> {
+        Box::pin(async move { Ok(Box::new(self.make(spec, Some(was), progress).await?) as Box<dyn Place>) })
     }
 
     fn survey(&self) -> BoxFuture<'_, Result<Vec<Found>>> {
@@ -95,6 +123,10 @@ impl Backend for Ssh {
             self.config().check()?;
             survey::remove(&self.host, &found.name).await.map_err(first_contact)
         })
+    }
+
+    fn called(&self) {
+        self.host.links.called();
     }
 
     fn check(&self) -> BoxFuture<'_, Vec<Finding>> {

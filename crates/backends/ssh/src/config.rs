@@ -42,20 +42,36 @@ impl Config {
             if value.is_empty() {
                 return Err(Error::new(Kind::Invalid, what, format!("{key} is not set")).with_hint(hint));
             }
-            // What begins with a hyphen would be taken for an option.
-            let odd = |c: char| c.is_whitespace() || c.is_control() || "'\"`$;&|<>(){}\\".contains(c);
-            if value.starts_with('-') || value.contains(odd) {
+            if is_odd(value) {
                 let message = format!("{key} is {value:?}, which can't be the name of one");
                 return Err(Error::new(Kind::Invalid, what, message).with_hint(hint));
             }
+        }
+        // Each has a shell and another ssh started with it.
+        if let Some(jump) = self.settings.jump.as_ref().filter(|jump| jump.split(',').any(is_odd)) {
+            let message = format!("ssh_jump is {jump:?}, which can't be the names of hosts");
+            return Err(Error::new(Kind::Invalid, what, message)
+                .with_hint("set ssh_jump (or TERMINAL_SSH_JUMP) to `user@host:port`, several with commas"));
+        }
+        if let Some(dir) = self.settings.outpost_dir.as_ref().filter(|dir| dir.contains(char::is_control)) {
+            let message = format!("ssh_outpost_dir is {dir:?}, which has a control character in it");
+            return Err(Error::new(Kind::Invalid, what, message)
+                .with_hint("set ssh_outpost_dir (or TERMINAL_SSH_OUTPOST_DIR) to another directory"));
         }
         if let Some(key) = self.settings.key.as_ref().filter(|key| !key.is_file()) {
             let message = format!("ssh_key is {}, and there is no such file", key.display());
             let hint = "set ssh_key (or TERMINAL_SSH_KEY) to a private key, or leave it out and ssh chooses";
             return Err(Error::new(Kind::Invalid, what, message).with_hint(hint));
         }
-        crate::options::check(&self.settings.options)
+        crate::options::check(&self.settings.options, self.settings.host_key_policy)
     }
+}
+
+/// It can't be the name of a host or a user: it would be taken for an option, or for more than a word by a shell that a
+/// proxy is started with.
+fn is_odd(name: &str) -> bool {
+    let odd = |c: char| c.is_whitespace() || c.is_control() || "'\"`$;&|<>(){}\\".contains(c);
+    name.is_empty() || name.starts_with('-') || name.contains(odd)
 }
 
 #[cfg(test)]
@@ -102,6 +118,16 @@ mod tests {
             let mut config = sample();
             config.settings.host = host.into();
             assert_eq!(config.check().unwrap_err().kind, Kind::Invalid, "{host}");
+        }
+        for jump in ["-oProxyCommand=x", "a,-x", "a;b", "a,", "a b", "$(x)"] {
+            let mut config = sample();
+            config.settings.jump = Some(jump.into());
+            assert_eq!(config.check().unwrap_err().kind, Kind::Invalid, "{jump}");
+        }
+        for jump in ["me@first:2222,second", "[fe80::1]:22"] {
+            let mut config = sample();
+            config.settings.jump = Some(jump.into());
+            config.check().unwrap();
         }
         for host in ["build", "10.0.0.1", "fe80::1%eth0", "ec2-1.eu.example"] {
             let mut config = sample();

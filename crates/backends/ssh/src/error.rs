@@ -49,10 +49,15 @@ pub(crate) fn explain(config: &Config, said: &str) -> Error {
         let line = offending.and_then(|line| line.split_once(" in ")).map(|(_, at)| at);
         let (file, number) = line.and_then(|at| at.rsplit_once(':')).unwrap_or(("~/.ssh/known_hosts", "?"));
         let message = format!("the host key has changed: it is not the one in line {number} of {file}");
-        let name = if settings.port == 22 {
-            settings.host.clone()
-        } else {
-            format!("[{}]:{}", settings.host, settings.port)
+        // "Host key for [10.0.0.1]:2222 has changed and you have requested strict checking.": this may be another name
+        // than in the settings, and that of a jump host.
+        let named = said.lines().find_map(|line| {
+            line.trim().strip_prefix("Host key for ")?.split_once(" has changed").map(|(name, _)| name)
+        });
+        let name = match named {
+            Some(name) if !name.contains(['\'', ' ']) => name.to_owned(),
+            _ if settings.port == 22 => settings.host.clone(),
+            _ => format!("[{}]:{}", settings.host, settings.port),
         };
         return error(
             Kind::IdentityChanged,
@@ -156,6 +161,10 @@ pub(crate) fn explain(config: &Config, said: &str) -> Error {
     error(Kind::Disconnected, said, format!("try by hand: `{}`", by_hand()))
 }
 
+/// What to do about a host that takes logins and runs nothing.
+pub(crate) const NO_SHELL: &str = "the account needs a shell that runs commands: no ForceCommand (or command= in authorized_keys), no nologin, rbash or \
+     sftp-only account, and shell start files that come to an end";
+
 /// The host took the login and did not run what it was asked to.
 pub(crate) fn no_shell(config: &Config, code: Option<i32>, answered: &str, complained: &str) -> Error {
     let what = format!("running a command on {}", config.destination());
@@ -171,10 +180,7 @@ pub(crate) fn no_shell(config: &Config, code: Option<i32>, answered: &str, compl
     } else {
         format!("the host did not run it; its answer: {heard}")
     };
-    Error::new(Kind::Unavailable, what, message).with_hint(
-        "the account needs a shell that runs commands: no ForceCommand (or command= in authorized_keys), no \
-         nologin, rbash or sftp-only account, and shell start files that come to an end",
-    )
+    Error::new(Kind::Unavailable, what, message).with_hint(NO_SHELL)
 }
 
 #[cfg(test)]
@@ -239,6 +245,10 @@ mod tests {
         assert_eq!(error.kind, Kind::IdentityChanged);
         assert!(error.message.contains("line 7 of /home/me/.ssh/known_hosts"), "{error}");
         assert!(error.hint.unwrap().contains("ssh-keygen -f /home/me/.ssh/known_hosts -R 'build.example'"));
+        let said = format!(
+            "{said}Host key for [10.0.0.1]:2222 has changed and you have requested strict checking.\r\n"
+        );
+        assert!(explain(&sample(), &said).hint.unwrap().contains("-R '[10.0.0.1]:2222'"));
     }
 
     #[test]

@@ -64,9 +64,33 @@ impl Facts {
         Identity { name: self.name.clone(), id: format!("{machine}/{}", self.uid) }
     }
 
+    /// The machine and the account are those that are known to have the task's environment.
+    pub(crate) fn is_still(&self, was: &Identity, task: &TaskName, config: &Config) -> Result<()> {
+        let here = self.identity();
+        if here.id == was.id {
+            return Ok(());
+        }
+        let to = config.destination();
+        let message = format!(
+            "{to} is another machine than before: {} ({}), and not {} ({})",
+            here.name, here.id, was.name, was.id
+        );
+        let hint = format!(
+            "name one machine in ssh_host; or give up what is on the other one with `farshell env rm --forget ssh/{}`, and \
+             the next call begins anew on this one",
+            task.as_str()
+        );
+        Err(Error::new(Kind::IdentityChanged, format!("connecting to {to}"), message).with_hint(hint))
+    }
+
     /// An outpost can run there.
     pub(crate) fn check(&self, config: &Config) -> Result<()> {
         let what = format!("preparing {}", config.destination());
+        let odd = |text: &str| text.is_empty() || text.chars().any(char::is_control);
+        if odd(&self.uid) || odd(&self.mark) || self.base.chars().any(char::is_control) {
+            return Err(Error::new(Kind::Unavailable, what, "the host does not say who and what it is")
+                .with_hint("the account needs the usual small tools in its PATH: cat, cksum, cut, dd, id, tr, uname, wc"));
+        }
         if self.base.is_empty() {
             return Err(Error::new(Kind::Unavailable, what, "the account has no home directory")
                 .with_hint("set ssh_outpost_dir to an absolute path that the account may write"));
@@ -110,19 +134,24 @@ impl Host {
         Ok(self.ask(&self.prefix(task)?, &Wish::Look).await?.0)
     }
 
-    /// Makes sure that the task's outpost runs.
+    /// Makes sure that the task's outpost runs. If a machine is known that has it, nothing is done on another one.
     pub(crate) async fn start(
         &self,
         task: &TaskName,
         lease: Duration,
+        was: Option<&Identity>,
         progress: &dyn Progress,
     ) -> Result<(Arc<Link>, Facts)> {
-        let script = Script::new(&self.config, &self.prefix(task)?, &Wish::Start { lease: lease.as_secs() });
+        let wish = Wish::Start { lease: lease.as_secs(), known: was.map_or("", |was| was.id.as_str()) };
+        let script = Script::new(&self.config, &self.prefix(task)?, &wish);
         let mut uploads = 0;
         loop {
             let (link, answers) = self.links.ask(&script).await?;
             let facts = Facts::of(&answers);
             facts.check(&self.config)?;
+            if let Some(was) = was {
+                facts.is_still(was, task, &self.config)?;
+            }
             if answers.has("started") {
                 return Ok((link, facts));
             }
@@ -137,29 +166,36 @@ impl Host {
         }
     }
 
-    /// A stream, in a session, to an outpost that was there a moment ago. The names have machine and boot in them, so
-    /// that no other machine has them.
+    /// A stream, in a session, to an outpost that was there a moment ago. Nothing where the host is another one, or was
+    /// started again.
     pub(crate) async fn stream_again(&self, facts: &Facts, lease: Duration) -> Option<ByteStream> {
-        let wish = Wish::Again { bin: &facts.bin, dir: &facts.dir, lease: lease.as_secs() };
+        if facts.boot.is_empty() {
+            return None;
+        }
+        let Facts { bin, dir, boot, .. } = facts;
+        let wish = Wish::Again { bin, dir, boot, lease: lease.as_secs() };
         let (_, mut session) =
             self.links.open(&Script::new(&self.config, "", &wish), Use::Long).await.ok()?;
         session.until(&["stream", "end"]).await.ok()?;
         if session.answers.has("stream") { stream::of(session) } else { None }
     }
 
-    /// Makes sure that the task's outpost runs, and opens a stream to it in a session.
+    /// Makes sure that the task's outpost runs on that machine, and opens a stream to it in a session.
     pub(crate) async fn stream(
         &self,
         task: &TaskName,
         lease: Duration,
+        was: &Identity,
     ) -> Result<(Arc<Link>, Facts, ByteStream)> {
-        let script = Script::new(&self.config, &self.prefix(task)?, &Wish::Stream { lease: lease.as_secs() });
+        let wish = Wish::Stream { lease: lease.as_secs(), known: &was.id };
+        let script = Script::new(&self.config, &self.prefix(task)?, &wish);
         let mut uploaded = false;
         loop {
             let (link, mut session) = self.links.open(&script, Use::Long).await?;
             session.until(&["stream", "end"]).await?;
             let facts = Facts::of(&session.answers);
             facts.check(&self.config)?;
+            facts.is_still(was, task, &self.config)?;
             if session.answers.has("stream") {
                 let stream = stream::of(session).ok_or_else(|| {
                     Error::new(
@@ -177,5 +213,23 @@ impl Host {
             drop(session);
             upload::upload(self, &facts, false, &()).await?;
         }
+    }
+}
+
+#[cfg(test)]
+pub(crate) fn sample(machine: &str) -> Facts {
+    Facts {
+        system: "Linux".into(),
+        arch: "x86_64".into(),
+        name: "h".into(),
+        machine: machine.into(),
+        boot: String::new(),
+        uid: "1".into(),
+        base: "/b".into(),
+        mark: "1".into(),
+        dir: "/b/run/x".into(),
+        bin: "/b/outposts/x/farshell-outpost".into(),
+        present: false,
+        have: false,
     }
 }

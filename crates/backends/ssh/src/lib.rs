@@ -25,17 +25,19 @@
 //! | `config.rs`, `options.rs`, `room.rs` | settings, what they mean to `ssh`, and where its sockets are |
 //! | `client.rs`, `error.rs` | running `ssh`, and what it means when it fails |
 //! | `link.rs`, `links.rs` | connections, and forwarded sockets |
+//! | `attempts.rs` | what one does for all who want it |
+//! | `callers.rs` | whose variables, and so whose agent, a login uses |
 //! | `session.rs`, `script.rs` | running something on the host |
 //! | `host.rs`, `upload.rs` | the host, and the outpost on it |
 //! | `place.rs`, `stream.rs`, `survey.rs` | outposts of tasks |
-//! | `credentials.rs` | files of the user's that the host gets |
 //! | `check.rs` | what is wrong, and what to do |
 
+mod attempts;
 mod backend;
+mod callers;
 mod check;
 mod client;
 mod config;
-mod credentials;
 mod error;
 mod host;
 mod link;

@@ -3,23 +3,25 @@
 //! It is found by its socket, also by the next process; whoever finds none makes one, and a lock on a file sees to it
 //! that only one does. It belongs to nobody: it ends five minutes after its last use, or when its line is dead.
 
-use crate::client;
+use crate::attempts::Attempts;
 use crate::config::Config;
 use crate::error::{explain, turned_away};
 use crate::options;
 use crate::script::Script;
 use crate::session::{Session, Unfit};
+use crate::{callers, client};
 use farshell_engine::{Error, Kind, Result};
 use rustix::fs::FlockOperation;
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock, PoisonError};
 use std::time::Duration;
 use tokio::net::UnixStream;
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 /// How long a login may take: somebody may have to touch a key.
@@ -28,20 +30,25 @@ const LOGIN: Duration = Duration::from_secs(120);
 const KNOCK: Duration = Duration::from_secs(30);
 /// How long a master may take to answer what needs no network.
 const LOCAL: Duration = Duration::from_secs(10);
-/// Logins that this process makes at one time: a stock sshd takes ten before it turns some away, and others log in too.
-static LOGINS: Semaphore = Semaphore::const_new(4);
+/// How long a master that is there is trusted before it is asked whether it still works. With the time it then has, one
+/// that hangs is given up after 15 seconds.
+const DOUBT: Duration = Duration::from_secs(5);
+/// Logins that this process makes at one time to one host: a stock sshd takes ten before it turns some away, and others
+/// log in too.
+const LOGINS: usize = 4;
 /// Sessions that are used at one time on one connection. A stock sshd allows ten.
 const SESSIONS: usize = 4;
 
 #[derive(Debug)]
 pub(crate) struct Link {
-    config: Arc<Config>,
+    pub(crate) config: Arc<Config>,
     /// The master's socket.
     control: PathBuf,
-    /// Held while a master is made.
-    making: Mutex<()>,
-    /// Held while an outpost is uploaded, so that the tasks of this process do it once.
-    pub(crate) uploading: Mutex<()>,
+    /// Names what belongs to these settings.
+    key: String,
+    logins: Attempts,
+    /// Uploads of the outpost: the tasks of this process do it once.
+    pub(crate) uploads: Attempts,
     pub(crate) sessions: Arc<Semaphore>,
     few_sessions: AtomicBool,
     /// The host does not connect us to sockets.
@@ -49,12 +56,13 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    pub(crate) fn new(config: Arc<Config>, control: PathBuf) -> Self {
+    pub(crate) fn new(config: Arc<Config>, key: String, control: PathBuf) -> Self {
         Self {
             config,
             control,
-            making: Mutex::default(),
-            uploading: Mutex::default(),
+            key,
+            logins: Attempts::default(),
+            uploads: Attempts::default(),
             sessions: Arc::new(Semaphore::new(SESSIONS)),
             few_sessions: AtomicBool::new(false),
             forwards_nothing: AtomicBool::new(false),
@@ -68,10 +76,11 @@ impl Link {
         path.into()
     }
 
-    /// The local end of a forwarded socket: one for each directory on the host.
+    /// The local end of a forwarded socket: one for each directory on the host. As long as there is room for: two that meet
+    /// under one name would lead a task to another's outpost.
     pub(crate) fn local(&self, dir: &str) -> PathBuf {
         use sha2::{Digest, Sha256};
-        self.beside(&format!("-{}.s", crate::room::hex(&Sha256::digest(dir)[..4])))
+        self.beside(&format!("-{}.s", crate::room::hex(&Sha256::digest(dir)[..8])))
     }
 
     /// Some master listens.
@@ -88,15 +97,20 @@ impl Link {
         if self.answers().await {
             return Ok(());
         }
-        let _only_one = self.making.lock().await;
+        let attempt = self.logins.begin().await;
         if self.answers().await {
             return Ok(());
         }
+        let config = callers::for_login(&self.key, &self.config).await;
+        attempt.make(&config, self.log_in(&config)).await
+    }
+
+    async fn log_in(&self, config: &Arc<Config>) -> Result<()> {
         let _only_here = self.lock().await?;
         if self.answers().await {
             return Ok(());
         }
-        self.make().await
+        self.make(config).await
     }
 
     /// The lock among processes.
@@ -114,26 +128,28 @@ impl Link {
                 }
                 Err(rustix::io::Errno::WOULDBLOCK) => {
                     let message = "another process has been logging in for two minutes";
-                    return Err(Error::new(Kind::TimedOut, what(), message));
+                    return Err(Error::new(Kind::TimedOut, what(), message)
+                        .with_hint("does it wait for a key to be touched, or for a password?"));
                 }
                 Err(error) => return Err(Error::io(what(), error.into())),
             }
         }
     }
 
-    async fn make(&self) -> Result<()> {
-        let what = format!("connecting to {}", self.config.destination());
+    async fn make(&self, config: &Config) -> Result<()> {
+        let what = format!("connecting to {}", config.destination());
         let file = self.beside(".conf");
-        write(&file, &options::file(&self.config)).map_err(|e| Error::io(what.clone(), e))?;
-        let args = options::master(&self.config, &file, &self.control);
+        write(&file, &options::file(config)).map_err(|e| Error::io(what.clone(), e))?;
+        let args = options::master(config, &file, &self.control);
+        let logins = logins(config);
         let begun = Instant::now();
         loop {
             // What a killed master left would keep the new one from listening.
             let _ = std::fs::remove_file(&self.control);
             let outcome = {
-                let _turn = LOGINS.acquire().await;
+                let _turn = logins.acquire().await;
                 tokio::select! {
-                    outcome = client::run(&self.config, &what, &args, LOGIN) => outcome?,
+                    outcome = client::run(config, &what, &args, LOGIN) => outcome?,
                     // Somebody else's: a process that was killed while it logged in leaves a login behind, which
                     // becomes a master too. Ours is not needed any more.
                     () = self.found() => return Ok(()),
@@ -148,7 +164,7 @@ impl Link {
                 return if self.answers().await { Ok(()) } else { Err(self.no_socket(&what, &said)) };
             }
             if !turned_away(&said) || begun.elapsed() > KNOCK {
-                return Err(explain(&self.config, &said));
+                return Err(explain(config, &said));
             }
             tokio::time::sleep(jitter(begun.elapsed())).await;
         }
@@ -163,13 +179,26 @@ impl Link {
         }
     }
 
-    /// Gives up a master that takes connections and answers nothing, not even what needs no network. True if it did.
-    pub(crate) async fn leave_if_stuck(&self) -> bool {
+    /// Ends when the master that is there now is not to be waited for: it takes connections and answers nothing, not even
+    /// what needs no network, or somebody else has found that out. It is given up then.
+    pub(crate) async fn stuck(&self) {
+        let which = || std::fs::metadata(&self.control).ok().map(|meta| (meta.dev(), meta.ino()));
         let mut args = options::through(&self.control);
         args.extend(["-O".into(), "check".into(), "--".into(), OsString::from(&self.config.settings.host)]);
-        let stuck = matches!(client::run(&self.config, "talking to ssh", &args, LOCAL).await, Ok(None));
-        // Should it ever go on, it ends like any other that nobody uses.
-        stuck && std::fs::remove_file(&self.control).is_ok()
+        let this = which();
+        loop {
+            tokio::time::sleep(DOUBT).await;
+            if which() != this {
+                return;
+            }
+            if matches!(client::run(&self.config, "talking to ssh", &args, LOCAL).await, Ok(None)) {
+                // Should it ever go on, it ends like any other that nobody uses.
+                if which() == this {
+                    let _ = std::fs::remove_file(&self.control);
+                }
+                return;
+            }
+        }
     }
 
     fn no_socket(&self, what: &str, said: &str) -> Error {
@@ -188,7 +217,10 @@ impl Link {
             OsString::from(&self.config.settings.host),
             script.command().into(),
         ]);
-        Session::open(&self.config, &args, script).await
+        tokio::select! {
+            session = Session::open(&self.config, &args, script) => session,
+            () = self.stuck() => Err(Unfit::Gone("the process that keeps the connection does not answer".into())),
+        }
     }
 
     /// Has connections to a local socket lead to a socket on the host. Done already: that is fine.
@@ -236,6 +268,17 @@ impl Link {
     }
 }
 
+/// By host and port.
+type Turns = HashMap<(String, u16), Arc<Semaphore>>;
+
+/// The turns of those who log in to one host.
+fn logins(config: &Config) -> Arc<Semaphore> {
+    static ALL: LazyLock<std::sync::Mutex<Turns>> = LazyLock::new(std::sync::Mutex::default);
+    let host = (config.settings.host.clone(), config.settings.port);
+    let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+    Arc::clone(all.entry(host).or_insert_with(|| Arc::new(Semaphore::new(LOGINS))))
+}
+
 /// Writes a file whole, since another process may read it at this moment.
 fn write(path: &Path, text: &str) -> std::io::Result<()> {
     if std::fs::read_to_string(path).is_ok_and(|there| there == text) {
@@ -255,4 +298,21 @@ fn jitter(waited: Duration) -> Duration {
     let _ = getrandom::fill(&mut random);
     let spread = 200 + u64::from(u16::from_le_bytes(random)) % 1000;
     Duration::from_millis(spread) + waited / 10
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::room::{ADDRESS, NAMES};
+
+    #[test]
+    fn the_longest_names_of_sockets_fit() {
+        let dir = format!("/{}", "d".repeat(ADDRESS - NAMES - 1));
+        let config = Arc::new(crate::config::sample());
+        let key = crate::room::key(&config);
+        let link = Link::new(config, key.clone(), Path::new(&dir).join(format!("{key}-15")));
+        assert!(link.local("/x").as_os_str().len() <= ADDRESS);
+        // While it binds, `ssh` adds a dot and sixteen letters.
+        assert!(link.control.as_os_str().len() + 17 <= ADDRESS);
+    }
 }

@@ -2,13 +2,13 @@
 
 use crate::config::Config;
 use crate::link::Link;
-use crate::room;
 use crate::script::{Answers, Script};
 use crate::session::{Session, Unfit};
+use crate::{callers, room};
 use farshell_engine::{Error, Kind, Result};
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// What this process knows of connections, by their control sockets. There are few.
@@ -24,19 +24,30 @@ const ROOM: [Duration; 3] =
 #[derive(Clone, Debug)]
 pub(crate) struct Links {
     pub(crate) config: Arc<Config>,
+    key: Arc<OnceLock<String>>,
 }
 
 impl Links {
     pub(crate) fn new(config: Arc<Config>) -> Self {
-        Self { config }
+        Self { config, key: Arc::default() }
+    }
+
+    fn key(&self) -> &str {
+        self.key.get_or_init(|| room::key(&self.config))
+    }
+
+    /// Somebody calls with these variables: see [`callers`].
+    pub(crate) fn called(&self) {
+        callers::called(self.key(), &self.config);
     }
 
     fn get(&self, number: usize) -> Result<Arc<Link>> {
-        let control = room::find(&self.config)?.join(format!("{}-{number}", room::key(&self.config)));
+        let key = self.key();
+        let control = room::find(&self.config)?.join(format!("{key}-{number}"));
         let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
         let link = known
             .entry(control.clone())
-            .or_insert_with(|| Arc::new(Link::new(Arc::clone(&self.config), control)));
+            .or_insert_with(|| Arc::new(Link::new(Arc::clone(&self.config), key.to_owned(), control)));
         Ok(Arc::clone(link))
     }
 
@@ -48,7 +59,14 @@ impl Links {
     /// Runs a script to its end.
     pub(crate) async fn ask(&self, script: &Script) -> Result<(Arc<Link>, Answers)> {
         let (link, mut session) = self.open(script, Use::Short).await?;
-        session.until(&["end"]).await?;
+        tokio::select! {
+            ended = session.until(&["end"]) => ended?,
+            () = link.stuck() => {
+                let what = format!("running a script on {}", self.config.destination());
+                let message = "the process that keeps the connection does not answer";
+                return Err(Error::new(Kind::Disconnected, what, message).with_hint("try again"));
+            }
+        }
         Ok((link, session.answers))
     }
 
@@ -102,10 +120,10 @@ async fn attempt(link: &Link, script: &Script, usage: Use, number: usize) -> Res
                 lost += 1;
             }
             Err(Unfit::Gone(why)) => {
-                return Err(Error::new(Kind::Disconnected, "opening a session", why));
+                return Err(Error::new(Kind::Disconnected, "opening a session", why)
+                    .with_hint("the connection is lost again and again; does `ssh` by hand keep one?"));
             }
-            Err(Unfit::Silent(_)) if lost == 0 && link.leave_if_stuck().await => lost += 1,
-            Err(Unfit::Silent(error) | Unfit::Error(error)) => return Err(error),
+            Err(Unfit::Error(error)) => return Err(error),
         }
     }
 }

@@ -39,8 +39,28 @@ const OURS: &[(&str, &str)] = &[
 ];
 
 /// Further options that `ssh_options` can't have.
-const REFUSED: &[&str] =
-    &["ControlPath", "ForkAfterAuthentication", "StdinNull", "SendEnv", "SetEnv", "Host", "Match", "Include"];
+const REFUSED: &[&str] = &[
+    "ControlPath",
+    "ForkAfterAuthentication",
+    "StdinNull",
+    "SendEnv",
+    "SetEnv",
+    "Host",
+    "Match",
+    "Include",
+    // Nobody answers a question at a terminal.
+    "BatchMode",
+    // They would have no effect.
+    "ForwardAgent",
+    "ForwardX11",
+    "ForwardX11Trusted",
+    "LocalForward",
+    "RemoteForward",
+    "DynamicForward",
+];
+
+/// Options that are settings of their own, and would contradict them in silence.
+const SETTINGS: &[(&str, &str)] = &[("User", "ssh_user"), ("Port", "ssh_port")];
 
 /// What is set for the host and for all on the way to it, whatever the user's configuration says. Silence is noticed
 /// after three intervals: 24 seconds.
@@ -64,15 +84,24 @@ fn split(option: &str) -> Option<(&str, &str)> {
     (named && !value.is_empty() && !value.contains(['\n', '\r', '\0'])).then_some((name, value))
 }
 
-/// `ssh_options` are options, and none is ours.
-pub(crate) fn check(options: &[String]) -> Result<()> {
+/// `ssh_options` are options, and none is ours or against another setting.
+pub(crate) fn check(options: &[String], policy: HostKeyPolicy) -> Result<()> {
     let what = "reading ssh_options";
     for option in options {
-        let Some((name, _)) = split(option) else {
+        let Some((name, value)) = split(option) else {
             let message = format!("{option:?} is not `Name=value`");
             return Err(Error::new(Kind::Invalid, what, message)
                 .with_hint("see ssh_config(5) for names and values; one entry each"));
         };
+        if let Some((_, setting)) = SETTINGS.iter().find(|(other, _)| other.eq_ignore_ascii_case(name)) {
+            let message = format!("{name} has a setting of its own");
+            return Err(Error::new(Kind::Invalid, what, message).with_hint(format!("set {setting} instead")));
+        }
+        let checks = name.eq_ignore_ascii_case("StrictHostKeyChecking");
+        if checks && policy == HostKeyPolicy::Strict && !value.eq_ignore_ascii_case("yes") {
+            let message = format!("{name}={value} contradicts ssh_host_key_policy, which is strict");
+            return Err(Error::new(Kind::Invalid, what, message).with_hint("leave one of them out"));
+        }
         let ours = OURS.iter().map(|(name, _)| *name).chain(REFUSED.iter().copied());
         if ours.into_iter().any(|other| other.eq_ignore_ascii_case(name)) {
             let hint = if name.to_lowercase().ends_with("env") {
@@ -170,11 +199,34 @@ mod tests {
         options.iter().map(|o| (*o).to_owned()).collect()
     }
 
+    fn check(options: &[String]) -> Result<()> {
+        super::check(options, HostKeyPolicy::AcceptNew)
+    }
+
+    #[test]
+    fn what_is_a_setting_is_not_contradicted() {
+        for (option, part) in [("user=root", "ssh_user"), ("Port 23", "ssh_port")] {
+            let error = check(&list(&[option])).unwrap_err();
+            assert!(error.hint.unwrap().contains(part), "{option}");
+        }
+        for option in ["StrictHostKeyChecking=no", "stricthostkeychecking accept-new"] {
+            check(&list(&[option])).unwrap();
+            let error = super::check(&list(&[option]), HostKeyPolicy::Strict).unwrap_err();
+            assert!(error.message.contains("ssh_host_key_policy"), "{error}");
+        }
+        super::check(&list(&["StrictHostKeyChecking=yes"]), HostKeyPolicy::Strict).unwrap();
+    }
+
     #[test]
     fn what_is_ours_is_refused_by_name() {
-        for option in
-            ["ControlPath=/x", "controlmaster auto", "SendEnv=*", "RemoteCommand = x", "LogLevel=QUIET"]
-        {
+        for option in [
+            "ControlPath=/x",
+            "controlmaster auto",
+            "SendEnv=*",
+            "RemoteCommand = x",
+            "LogLevel=QUIET",
+            "ForwardAgent=yes",
+        ] {
             let error = check(&list(&[option])).unwrap_err();
             assert!(error.message.contains("is set by farshell itself"), "{option}: {error}");
         }

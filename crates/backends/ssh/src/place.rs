@@ -2,7 +2,8 @@
 //!
 //! # From a host to a stream
 //! 1. The local end of the forwarded socket, if there is one that answers. This is all that a connection needs that is
-//!    there. The directory on the host has machine and boot in its name, so that no other machine can answer.
+//!    there. The directory on the host has machine and boot in its name, so that no other machine can answer there, also
+//!    if it has the same files.
 //! 2. Otherwise the host is asked: which machine it is, since when it runs, and to start the outpost if it does not.
 //! 3. Then the socket is forwarded, or where the host forbids that, a session carries the stream.
 
@@ -12,13 +13,11 @@ use crate::room::ADDRESS;
 use crate::script::Wish;
 use farshell_engine::backend::{BoxFuture, ByteStream, Identity, Place, TaskName};
 use farshell_engine::{Error, Kind, Outpost, Result};
-use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::net::UnixStream;
 use tokio::time::Instant;
 
-const WHAT: &str = "connecting to the outpost";
 /// An outpost greets whoever connects at once. A connection whose line is dead is given up within this time.
 const GREET: Duration = Duration::from_secs(30);
 /// How long a host that was reached before is tried again while it can't be: its network, or its daemon, is restarted.
@@ -68,25 +67,18 @@ impl SshPlace {
         self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The host is the same machine as before.
+    fn check(&self, facts: &Facts) -> Result<()> {
+        let Inner { host, task, identity, .. } = &*self.inner;
+        facts.is_still(identity, task, &host.config)
+    }
+
     /// Takes note of what a host says about itself, if it is the same as before.
     fn learn(&self, facts: &Facts, link: &Arc<Link>) -> Result<()> {
-        let here = facts.identity();
-        if here.id != self.inner.identity.id {
-            let message = format!(
-                "{} is another machine than before: {} ({}), and not {} ({})",
-                self.inner.host.config.destination(),
-                here.name,
-                here.id,
-                self.inner.identity.name,
-                self.inner.identity.id
-            );
-            return Err(Error::new(Kind::IdentityChanged, WHAT, message).with_hint(
-                "remove the environment to go on with the new machine; or name one machine in ssh_host",
-            ));
-        }
+        self.check(facts)?;
         let mut state = self.state();
         if facts.boot != state.facts.boot && !facts.boot.is_empty() && !state.facts.boot.is_empty() {
-            state.epitaph = Some(format!("the host {} was restarted", here.name));
+            state.epitaph = Some(format!("the host {} was restarted", facts.name));
         }
         state.facts = facts.clone();
         state.link = Some(Arc::clone(link));
@@ -106,7 +98,7 @@ impl SshPlace {
                 None
             };
         }
-        if let Some(stream) = greeted(&link.local(&facts.dir)).await {
+        if let Some(stream) = greeted(&link, &facts.dir).await {
             return ByteStream::of_socket(stream).ok();
         }
         if link.answers().await {
@@ -120,15 +112,15 @@ impl SshPlace {
         if let Some(stream) = self.known().await {
             return Ok(stream);
         }
-        let Inner { host, task, lease, .. } = &*self.inner;
+        let Inner { host, task, lease, identity, .. } = &*self.inner;
         if host.links.first()?.forwards() {
-            let (link, facts) = host.start(task, *lease, &()).await?;
+            let (link, facts) = host.start(task, *lease, Some(identity), &()).await?;
             self.learn(&facts, &link)?;
             if let Some(stream) = forwarded(&link, &facts.dir).await {
                 return ByteStream::of_socket(stream);
             }
         }
-        let (link, facts, stream) = host.stream(task, *lease).await?;
+        let (link, facts, stream) = host.stream(task, *lease, identity).await?;
         self.learn(&facts, &link)?;
         // The outpost is there, and was not reached otherwise. If the connection was lost meanwhile, nothing is said
         // about what it can do.
@@ -140,7 +132,19 @@ impl SshPlace {
     }
 
     /// Opens a stream, and if the host was reached before, does not give up at once.
+    ///
+    /// A place that was there is never known to be gone: whoever can't reach it, for whatever reason, does not know what
+    /// goes on in it. A name that can't be found may belong to a network that is not up at the moment.
     async fn open_patiently(&self) -> Result<ByteStream> {
+        self.try_patiently().await.map_err(|mut error| {
+            if error.kind == Kind::Unavailable {
+                error.kind = Kind::Disconnected;
+            }
+            error
+        })
+    }
+
+    async fn try_patiently(&self) -> Result<ByteStream> {
         let until = Instant::now() + PATIENCE;
         let mut pause = Duration::from_millis(100);
         loop {
@@ -150,7 +154,9 @@ impl SshPlace {
                     return Ok(stream);
                 }
                 Err(error) if !self.state().connected => return Err(error),
-                Err(error) if !matches!(error.kind, Kind::Disconnected | Kind::TimedOut) => {
+                Err(error)
+                    if !matches!(error.kind, Kind::Disconnected | Kind::TimedOut | Kind::Unavailable) =>
+                {
                     return Err(error);
                 }
                 Err(mut error) if Instant::now() + pause >= until => {
@@ -166,13 +172,7 @@ impl SshPlace {
     async fn end(&self) -> Result<()> {
         let Inner { host, task, .. } = &*self.inner;
         let facts = host.look(task).await?;
-        if facts.identity().id != self.inner.identity.id {
-            return Err(Error::new(
-                Kind::IdentityChanged,
-                "removing the outpost",
-                "the host is another machine than before",
-            ));
-        }
+        self.check(&facts)?;
         let (link, old) = {
             let state = self.state();
             (state.link.clone(), state.facts.dir.clone())
@@ -187,7 +187,8 @@ impl SshPlace {
             let (_, answers) = host.ask("", &Wish::Wait { dir: &facts.dir }).await?;
             if answers.has("left") {
                 let message = format!("{} is still there", facts.dir);
-                return Err(Error::new(Kind::TimedOut, "removing the outpost", message));
+                return Err(Error::new(Kind::TimedOut, "removing the outpost", message)
+                    .with_hint("try again; if it stays, look there for what keeps its files"));
             }
         }
         if let Some(link) = link {
@@ -215,13 +216,16 @@ async fn forwarded(link: &Link, dir: &str) -> Option<UnixStream> {
     }
     let local = link.local(dir);
     link.forward(&local, &socket(dir)).await.ok()?;
-    greeted(&local).await
+    greeted(link, dir).await
 }
 
-/// A connection on which somebody has begun to speak.
-async fn greeted(local: &Path) -> Option<UnixStream> {
-    let stream = UnixStream::connect(local).await.ok()?;
-    tokio::time::timeout(GREET, stream.readable()).await.ok()?.ok()?;
+/// A connection through the forwarded socket on which somebody has begun to speak.
+async fn greeted(link: &Link, dir: &str) -> Option<UnixStream> {
+    let stream = UnixStream::connect(link.local(dir)).await.ok()?;
+    tokio::select! {
+        readable = tokio::time::timeout(GREET, stream.readable()) => readable.ok()?.ok()?,
+        () = link.stuck() => return None,
+    }
     // The end is readable too.
     let mut byte = [std::mem::MaybeUninit::uninit(); 1];
     match rustix::net::recv(&stream, &mut byte, rustix::net::RecvFlags::PEEK) {

@@ -1,7 +1,8 @@
 //! The private directory in which control sockets are.
 //!
 //! A socket's address has at most 107 bytes, and `ssh` needs some for a name of its own while it binds. The first of
-//! these that is ours alone and short enough is taken: the user's runtime directory, Farshell's home, `/tmp`.
+//! these that is ours alone, short enough, and has nothing in its name that `ssh` takes for more than a name, is taken:
+//! the user's runtime directory, Farshell's home, `/tmp`.
 
 use crate::config::Config;
 use farshell_engine::{Error, Kind, Result};
@@ -15,7 +16,7 @@ use std::path::{Path, PathBuf};
 /// The longest address of a socket.
 pub(crate) const ADDRESS: usize = 107;
 /// What our names and what `ssh` appends to them take at most.
-const NAMES: usize = 40;
+pub(crate) const NAMES: usize = 40;
 
 /// The directory, made if it is not there.
 pub(crate) fn find(config: &Config) -> Result<PathBuf> {
@@ -28,7 +29,8 @@ pub(crate) fn find(config: &Config) -> Result<PathBuf> {
     ];
     let mut last = io::Error::from(io::ErrorKind::InvalidInput);
     for dir in candidates.into_iter().flatten() {
-        if !dir.is_absolute() || dir.as_os_str().as_bytes().len() > ADDRESS - NAMES {
+        let name = dir.as_os_str().as_bytes();
+        if !dir.is_absolute() || name.len() > ADDRESS - NAMES || !name.iter().all(is_plain) {
             continue;
         }
         match make(&dir, uid) {
@@ -39,6 +41,11 @@ pub(crate) fn find(config: &Config) -> Result<PathBuf> {
     let hint = "set XDG_RUNTIME_DIR or HERMES_HOME to a directory of yours with a short path";
     Err(Error::new(Kind::Unavailable, "making a directory for control sockets", last.to_string())
         .with_hint(hint))
+}
+
+/// Not a sign for `ssh`, which puts other text in the place of `%` and `$`, and takes paths apart at `:`.
+fn is_plain(byte: &u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"/._-+@,=~".contains(byte) || !byte.is_ascii()
 }
 
 fn is_private(dir: &Path, uid: u32) -> bool {
@@ -96,6 +103,12 @@ mod tests {
         assert_eq!(find(&config).unwrap(), runtime.join("farshell"));
         std::fs::set_permissions(&runtime, std::fs::Permissions::from_mode(0o777)).unwrap();
         assert_eq!(find(&config).unwrap(), config.home.join("run/ssh"), "others may write there");
+        config.environment.clear();
+        for odd in ["100%", "a:b", "a b", "$x", "it's"] {
+            config.home = temp.path().join(odd);
+            let uid = rustix::process::getuid().as_raw();
+            assert_eq!(find(&config).unwrap(), Path::new(&format!("/tmp/farshell-{uid}")), "{odd}");
+        }
     }
 
     #[test]

@@ -28,8 +28,10 @@ echo
 const PRELUDE: &str = r#"one() { printf %s "$1" | tr '\n\r' '  ' | cut -c1-400; }
 home=${HOME:-}
 case $home in /*) ;; *) home= ;; esac
+cache=${XDG_CACHE_HOME:-}
+case $cache in /*) ;; *) cache=$home/.cache ;; esac
 case $given in
-  '') base=${XDG_CACHE_HOME:-$home/.cache}/farshell ;;
+  '') base=$cache/farshell ;;
   '~') base=$home ;;
   '~/'*) base=$home/${given#??} ;;
   /*) base=$given ;;
@@ -41,6 +43,8 @@ esac
 system=$(uname -s) arch=$(uname -m) name=$(uname -n)
 machine=$(cat /etc/machine-id 2>/dev/null || cat /var/lib/dbus/machine-id 2>/dev/null)
 boot=$(cat /proc/sys/kernel/random/boot_id 2>/dev/null)
+case $machine in *[!A-Za-z0-9._-]*) machine=$(printf %s "$machine" | tr -cd 'A-Za-z0-9._-') ;; esac
+case $name in *[!A-Za-z0-9._-]*) name=$(printf %s "$name" | tr -cd 'A-Za-z0-9._-') ;; esac
 mark=$(printf %s "${machine:-$name} $boot" | cksum)
 mark=${mark%% *}
 run=$base/run
@@ -49,7 +53,8 @@ say arch "$arch"
 say name "$name"
 say machine "$machine"
 say boot "$boot"
-say user "$(id -u)"
+user=$(id -u)
+say user "$user"
 say base "$base"
 say mark "$mark"
 "#;
@@ -63,9 +68,24 @@ if [ -d "$dir" ]; then say present; fi
 have=no
 if [ -n "$hash" ] && [ -f "$bin" ] && [ -x "$bin" ] && [ -O "$bin" ]; then
   n=$(wc -c <"$bin")
-  if [ $((n)) = "$size" ]; then have=yes; fi
+  if [ $((n)) = "$size" ]; then
+    have=yes
+    # One that runs is as it was when it was started.
+    if ! [ -S "$dir/sock" ]; then case $(sum "$bin") in "$want"|'') ;; *) have=no ;; esac; fi
+  fi
+fi
+if [ -n "$known" ] && [ "$known" != "${machine:-$name}/$user" ]; then
+  have=no
+  say other
 fi
 say have "$have"
+"#;
+
+/// The hash of a file, or nothing where no program can tell.
+const SUM: &str = r#"sum() {
+  s=$(sha256sum "$1" 2>/dev/null || shasum -a 256 "$1" 2>/dev/null || busybox sha256sum "$1" 2>/dev/null || openssl dgst -sha256 -r "$1" 2>/dev/null)
+  printf %s "${s%% *}"
+}
 "#;
 
 /// Notes whose directories end with this mark, so that those of an earlier start are known later.
@@ -86,8 +106,10 @@ const STREAM: &str = r#"if [ "$have" = yes ]; then
 fi
 "#;
 
-/// The same where everything is known, and nothing has to be found out again.
-const AGAIN: &str = r#"if [ -S "$dir/sock" ] && [ -x "$bin" ]; then
+/// The same where everything is known, and nothing has to be found out again but whether this is the same start of the
+/// same machine: others may share the files.
+const AGAIN: &str = r#"read -r b </proc/sys/kernel/random/boot_id
+if [ "$b" = "$boot" ] && [ -S "$dir/sock" ] && [ -x "$bin" ]; then
   say stream
   exec "$bin" connect --dir "$dir" --lease "$lease"
 fi
@@ -98,15 +120,16 @@ d=$base/outposts/$hash
 bin=$d/farshell-outpost
 e=$(mkdir -p "$d" 2>&1) || fail directory "$e"
 if ! [ -O "$base" ] || ! [ -O "$d" ]; then fail owner "$base"; fi
+# What a host that lost its power keeps of earlier attempts. None takes a day.
+find "$d" -name '.new-*' -mtime +0 -exec rm -f {} + 2>/dev/null
 say ready
 t=$d/.new-$q
 e=$( { cat >"$t"; } 2>&1) || fail write "$e"
 n=$(wc -c <"$t")
 [ $((n)) = "$size" ] || fail short "$((n)) $e"
-sum=$(sha256sum "$t" 2>/dev/null || shasum -a 256 "$t" 2>/dev/null || busybox sha256sum "$t" 2>/dev/null || openssl dgst -sha256 -r "$t" 2>/dev/null)
-sum=${sum%% *}
-if [ -z "$sum" ]; then say unverified "$t"; say end; exit 0; fi
-[ "$sum" = "$want" ] || fail sum "$sum"
+s=$(sum "$t")
+if [ -z "$s" ]; then say unverified "$t"; say end; exit 0; fi
+[ "$s" = "$want" ] || fail sum "$s"
 "#;
 
 /// Goes on after [`UPLOAD`], or after what was written has been read back.
@@ -132,7 +155,7 @@ done
 "#;
 
 const WAIT: &str = r#"n=0
-while [ -e "$dir" ] && [ $n -lt 150 ]; do sleep 0.1 2>/dev/null || sleep 1; n=$((n + 1)); done
+while [ -e "$dir" ] && [ $n -lt 150 ]; do sleep 0.1 2>/dev/null || { sleep 1; n=$((n + 9)); }; n=$((n + 1)); done
 if [ -e "$dir" ]; then say left; else say gone; fi
 "#;
 
@@ -146,12 +169,12 @@ if grep -qs '^[[:space:]]*KillUserProcesses=yes' /etc/systemd/logind.conf /etc/s
 pub(crate) enum Wish<'a> {
     /// To see whether the task's outpost is there.
     Look,
-    /// To have it running.
-    Start { lease: u64 },
-    /// To have it running, and its stream on this session.
-    Stream { lease: u64 },
+    /// To have it running, if this is the machine that is known, or none is (an empty text).
+    Start { lease: u64, known: &'a str },
+    /// The same, and its stream on this session.
+    Stream { lease: u64, known: &'a str },
     /// To have the stream of an outpost that was there a moment ago.
-    Again { bin: &'a str, dir: &'a str, lease: u64 },
+    Again { bin: &'a str, dir: &'a str, boot: &'a str, lease: u64 },
     /// To take the outpost for this architecture from standard input.
     Upload { arch: &'a str },
     /// To give back what was written, byte by byte.
@@ -181,17 +204,22 @@ impl Script {
         let _ = getrandom::fill(&mut random);
         let random = crate::room::hex(&random);
         let (p, q) = ("farshell-", random.as_str());
-        let mut text = format!("p={p}; q={q}; task={}\n{VOICE}", quote(task));
+        let known = match wish {
+            Wish::Start { known, .. } | Wish::Stream { known, .. } => known,
+            _ => "",
+        };
+        let mut text = format!("p={p}; q={q}; task={}; known={}\n{VOICE}", quote(task), quote(known));
         if !matches!(wish, Wish::Again { .. }) {
             let given = config.settings.outpost_dir.as_deref().unwrap_or_default();
-            text += &format!("given={}\n{PRELUDE}{}", quote(given), arches());
+            text += &format!("given={}\n{SUM}{PRELUDE}{}", quote(given), arches());
         }
         match wish {
             Wish::Look => text += LOOK,
-            Wish::Start { lease } => text += &format!("lease={lease}\n{LOOK}{NOTE}{START}"),
-            Wish::Stream { lease } => text += &format!("lease={lease}\n{LOOK}{NOTE}{STREAM}"),
-            Wish::Again { bin, dir, lease } => {
-                text += &format!("bin={} dir={} lease={lease}\n{AGAIN}", quote(bin), quote(dir));
+            Wish::Start { lease, .. } => text += &format!("lease={lease}\n{LOOK}{NOTE}{START}"),
+            Wish::Stream { lease, .. } => text += &format!("lease={lease}\n{LOOK}{NOTE}{STREAM}"),
+            Wish::Again { bin, dir, boot, lease } => {
+                let (bin, dir, boot) = (quote(bin), quote(dir), quote(boot));
+                text += &format!("bin={bin} dir={dir} boot={boot} lease={lease}\n{AGAIN}");
             }
             Wish::Upload { arch } => text += &format!("arch={}\n{}{UPLOAD}{COMMIT}", quote(arch), arches()),
             Wish::ReadBack { path } => text += &format!("say ready\nexec cat {}\n", quote(path)),

@@ -2,7 +2,7 @@
 
 use crate::client::{self, Complaint};
 use crate::config::Config;
-use crate::error::{no_shell, plain};
+use crate::error::{NO_SHELL, no_shell, plain};
 use crate::script::{Answers, Script};
 use farshell_engine::{Error, Kind};
 use std::ffi::OsString;
@@ -30,8 +30,6 @@ pub(crate) enum Unfit {
     Gone(String),
     /// The host allows no further session on this connection.
     Full,
-    /// There was no answer at all, for whatever reason; if the connection is not to blame, this is the error.
-    Silent(Error),
     /// Nothing that another attempt would change.
     Error(Error),
 }
@@ -99,10 +97,6 @@ impl Session {
             Ok(Ok(true)) => Ok(()),
             Ok(Ok(false)) => Err(self.ended(config).await),
             Ok(Err(error)) => Err(Unfit::Error(error)),
-            Err(_) if self.heard == 0 => {
-                let _ = self.child.start_kill();
-                Err(Unfit::Silent(no_shell(config, None, "", &self.complaint.text().await)))
-            }
             Err(_) => {
                 let _ = self.child.start_kill();
                 let answered = String::from_utf8_lossy(&self.noise).into_owned();
@@ -121,8 +115,9 @@ impl Session {
         let code = status.ok().and_then(Result::ok).and_then(|status| status.code());
         let complained = self.complaint.text().await;
         let has = |part: &str| complained.contains(part);
+        let silent = code == Some(255) && self.noise.iter().all(u8::is_ascii_whitespace);
         // The master says why it has no session for us; or nobody says so, since it is not there.
-        if has("refused by peer") || has("open failed") || has("administratively prohibited") {
+        if silent && (has("refused by peer") || has("open failed") || has("administratively prohibited")) {
             return Unfit::Full;
         }
         // It must not make a connection of its own, and says in these words that it tried.
@@ -134,10 +129,7 @@ impl Session {
             "master is dead",
             "Broken pipe",
         ];
-        if code == Some(255)
-            && self.noise.iter().all(u8::is_ascii_whitespace)
-            && lost.iter().any(|part| has(part))
-        {
+        if silent && lost.iter().any(|part| has(part)) {
             return Unfit::Gone(plain(&complained));
         }
         // A connection that breaks takes the session with it, which is no verdict on the host's shell.
@@ -165,7 +157,7 @@ impl Session {
                     "the host answers with something else: {}",
                     plain(&String::from_utf8_lossy(&self.noise))
                 );
-                return Err(Error::new(Kind::Unavailable, self.what.clone(), message));
+                return Err(Error::new(Kind::Unavailable, self.what.clone(), message).with_hint(NO_SHELL));
             }
             let read = self.stdout.read_buf(&mut self.rest).await;
             match read.map_err(|e| Error::io(self.what.clone(), e))? {
@@ -196,12 +188,14 @@ impl Session {
                 Ok(Ok(false)) => {
                     let said = plain(&self.complaint.text().await);
                     let message = if said.is_empty() { "the connection was lost".to_owned() } else { said };
-                    return Err(Error::new(Kind::Disconnected, self.what.clone(), message));
+                    return Err(Error::new(Kind::Disconnected, self.what.clone(), message)
+                        .with_hint("try again; if it goes on like this, `farshell doctor ssh` says more"));
                 }
                 Ok(Err(error)) => return Err(error),
                 Err(_) => {
                     let message = format!("no answer for {} s", limit.as_secs());
-                    return Err(Error::new(Kind::TimedOut, self.what.clone(), message));
+                    return Err(Error::new(Kind::TimedOut, self.what.clone(), message)
+                        .with_hint("is the host overloaded, or one of its file systems stuck?"));
                 }
             }
         }

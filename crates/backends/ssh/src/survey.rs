@@ -66,7 +66,8 @@ pub(crate) async fn remove(host: &Host, name: &str) -> Result<()> {
     let what = || format!("removing {name}");
     let owner = host.owner()?;
     let Some((task, mark)) = parse(name, &owner) else {
-        return Err(Error::new(Kind::NotFound, what(), "it is not a directory of this home's"));
+        return Err(Error::new(Kind::NotFound, what(), "it is not a directory of this home's")
+            .with_hint("`farshell gc` shows what there is"));
     };
     let (facts, answers) = host.ask("", &Wish::List { owner: &owner }).await?;
     if mark == facts.mark {
@@ -74,7 +75,8 @@ pub(crate) async fn remove(host: &Host, name: &str) -> Result<()> {
         return SshPlace::new(host.clone(), task, Duration::from_secs(60), facts, None).destroy().await;
     }
     if !is_earlier_start(&answers, mark) {
-        return Err(Error::new(Kind::NotFound, what(), "no earlier start of this host left it"));
+        return Err(Error::new(Kind::NotFound, what(), "no earlier start of this host left it")
+            .with_hint("another machine may have; `farshell gc` shows what there is on this one"));
     }
     host.ask("", &Wish::RemoveOld { name }).await?;
     Ok(())

@@ -28,17 +28,31 @@ pub(crate) async fn upload(host: &Host, facts: &Facts, anew: bool, progress: &dy
         Error::new(Kind::Unavailable, what.clone(), format!("there is none for {}", facts.arch))
     })?;
     let first = host.links.first()?;
-    let _only_one = first.uploading.lock().await;
-    // Another task may have done it meanwhile.
-    if !anew && host.ask("", &Wish::Look).await?.0.have {
-        return Ok(());
-    }
+    let attempt = first.uploads.begin().await;
+    let doing = async {
+        // Another task may have done it meanwhile.
+        if !anew && host.ask("", &Wish::Look).await?.0.have {
+            return Ok(());
+        }
+        put(host, facts, outpost, &what, progress).await
+    };
+    // Whose variables they are does not matter to an upload.
+    attempt.make(&first.config, doing).await
+}
+
+async fn put(
+    host: &Host,
+    facts: &Facts,
+    outpost: &Outpost,
+    what: &str,
+    progress: &dyn Progress,
+) -> Result<()> {
     let script = Script::new(&host.config, "", &Wish::Upload { arch: outpost.arch });
     let (_, mut session) = host.links.open(&script, Use::Short).await?;
     session.until(&["ready", "end"]).await?;
     if session.answers.has("ready") {
         if let Some(stdin) = session.stdin.take() {
-            send(&what, stdin, outpost, progress).await?;
+            send(what, stdin, outpost, progress).await?;
         }
         session.until_within(&["end"], ARRIVE).await?;
     }
@@ -66,7 +80,8 @@ async fn send(
             Ok(Err(_)) => break,
             Err(_) => {
                 let message = format!("the connection has taken nothing for {} s", STALL.as_secs());
-                return Err(Error::new(Kind::TimedOut, what, message));
+                return Err(Error::new(Kind::TimedOut, what, message)
+                    .with_hint("is the line very slow, or the host's disk stuck?"));
             }
         }
     }
@@ -82,11 +97,20 @@ async fn read_back(host: &Host, facts: &Facts, outpost: &Outpost, path: &str) ->
     let mut bytes = std::mem::take(&mut session.rest);
     let limit = outpost.bytes.len() as u64 + 1;
     let left = limit.saturating_sub(bytes.len() as u64);
-    (&mut session.stdout)
-        .take(left)
-        .read_to_end(&mut bytes)
-        .await
-        .map_err(|e| Error::io("reading the outpost back", e))?;
+    let what = "reading the outpost back";
+    let mut rest = (&mut session.stdout).take(left);
+    loop {
+        match tokio::time::timeout(STALL, rest.read_buf(&mut bytes)).await {
+            Ok(Ok(0)) => break,
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => return Err(Error::io(what, error)),
+            Err(_) => {
+                let message = format!("the host has sent nothing for {} s", STALL.as_secs());
+                return Err(Error::new(Kind::TimedOut, what, message)
+                    .with_hint("is the line very slow, or the host's disk stuck?"));
+            }
+        }
+    }
     drop(session);
     if bytes != outpost.bytes {
         return Err(failure(&host.config, facts, "sum differs"));
@@ -151,20 +175,7 @@ mod tests {
 
     #[test]
     fn each_failure_says_what_to_do() {
-        let facts = Facts {
-            system: "Linux".into(),
-            arch: "x86_64".into(),
-            name: "h".into(),
-            machine: String::new(),
-            boot: String::new(),
-            uid: "1".into(),
-            base: "/b".into(),
-            mark: "1".into(),
-            dir: "/b/run/x".into(),
-            bin: "/b/outposts/x/farshell-outpost".into(),
-            present: false,
-            have: false,
-        };
+        let facts = crate::host::sample("");
         for (failed, kind, part) in [
             ("write cat: write error: No space left on device", Kind::Exhausted, "full"),
             (

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 const LARGE: usize = 48 << 20;
 
 /// Kills every connection of this home.
-fn kill_masters(world: &World) {
+pub(crate) fn kill_masters(world: &World) {
     let room = world.hermes().join("farshell/run/ssh");
     for entry in std::fs::read_dir(room).into_iter().flatten().flatten() {
         let check =

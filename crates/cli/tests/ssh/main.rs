@@ -7,7 +7,10 @@
 #[expect(dead_code, reason = "these tests use a part of it")]
 mod rig;
 
+mod agents;
+mod away;
 mod copies;
+mod nodes;
 
 use rig::World;
 

@@ -17,11 +17,19 @@ async fn a_changed_host_key_is_refused() {
     let known = rig.home.path().join("known_hosts");
     let line = format!("line 1 of {}", known.display());
     assert!(error.message.contains(&line), "{error}");
-    let hint = error.hint.unwrap();
-    assert!(
-        hint.contains(&format!("ssh-keygen -f {} -R '[{}]:2222'", known.display(), host.address)),
-        "{hint}"
-    );
+    let remedy = format!("ssh-keygen -f {} -R '[{}]:2222'", known.display(), host.address);
+    assert!(error.hint.as_ref().unwrap().contains(&remedy), "{error:?}");
+    // Under a name of the user's own, it is still the host's that is noted.
+    let file = rig.config.ssh_config.clone().unwrap();
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, format!("{text}Host far\n  HostName {}\n  Port 2222\n", host.address)).unwrap();
+    let rig = rig.with(|settings| {
+        settings.host = "far".into();
+        settings.port = 22;
+    });
+    let error = rig.refusal().await;
+    assert_eq!(error.kind, Kind::IdentityChanged, "{error}");
+    assert!(error.hint.as_ref().unwrap().contains(&remedy), "{error:?}");
 }
 
 #[tokio::test]

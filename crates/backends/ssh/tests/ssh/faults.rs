@@ -113,12 +113,19 @@ async fn a_dead_line_is_noticed_within_thirty_seconds() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_of_the_host_is_told_as_such() {
     let Some(host) = OwnHost::start(&[]) else { return };
+    restart(&host).await;
+    // Where a session carries the stream.
+    let Some(host) = OwnHost::start(&["DisableForwarding yes"]) else { return };
+    restart(&host).await;
+}
+
+async fn restart(host: &Arc<OwnHost>) {
     let rig = Rig::at(&host.address, "FARSHELL_TEST_SSH_USER").unwrap();
     let env = rig.open().await;
     env.out("true").await;
     let before = env.env.outpost().identity().await.unwrap();
     let running = env.try_run("sleep 100");
-    let trouble = Arc::clone(&host);
+    let trouble = Arc::clone(host);
     let reboot = tokio::task::spawn_blocking(move || {
         std::thread::sleep(Duration::from_secs(1));
         trouble.act("reboot", &[]);

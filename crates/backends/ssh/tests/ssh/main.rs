@@ -4,6 +4,7 @@
 mod accounts;
 mod errors;
 mod faults;
+mod hostile;
 mod life;
 mod rig;
 mod uploads;

@@ -81,6 +81,32 @@ impl Drop for OwnHost {
     }
 }
 
+/// An agent that has the rig's key. It ends with the test.
+#[derive(Debug)]
+pub(crate) struct Agent(std::process::Child);
+
+impl Agent {
+    pub(crate) fn start(socket: &std::path::Path) -> Self {
+        let mut command = Command::new("ssh-agent");
+        let agent =
+            command.arg("-D").arg("-a").arg(socket).stdout(std::process::Stdio::null()).spawn().unwrap();
+        while std::os::unix::net::UnixStream::connect(socket).is_err() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let mut add = Command::new("ssh-add");
+        add.arg("-q").arg(var("FARSHELL_TEST_SSH_KEY").unwrap()).env("SSH_AUTH_SOCK", socket);
+        assert!(add.status().unwrap().success());
+        Self(agent)
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// A port of this machine from which everything reaches `to`, and comes back, that much later.
 pub(crate) async fn late(to: String, delay: Duration) -> u16 {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -2,7 +2,9 @@
 
 use crate::rig::{OwnHost, Rig};
 use farshell_engine::Kind;
+use farshell_engine::backend::{Backend, News, Progress};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 #[tokio::test]
 async fn first_uploads_at_the_same_time_are_safe() {
@@ -115,4 +117,77 @@ async fn a_host_that_can_not_hash_is_read_back() {
     let env = rig.open().await;
     assert_eq!(env.run("echo x | sha256sum").await.code(), 1);
     assert_eq!(env.out(&format!("ls -A {dir}/outposts/*")).await, "farshell-outpost");
+}
+
+#[tokio::test]
+async fn an_outpost_that_was_changed_is_not_run() {
+    let Some(host) = OwnHost::start(&[]) else { return };
+    let rig = Rig::at(&host.address, "FARSHELL_TEST_SSH_USER").unwrap();
+    let dir = host.mounted("size=50m,mode=700", &rig.config.settings.user);
+    let rig = rig.with(|settings| settings.outpost_dir = Some(dir.clone()));
+    rig.open().await.env.destroy().await.unwrap();
+    // It runs, has the same size and owner, and is another program.
+    let change = format!(
+        "f=$(echo {dir}/outposts/*/farshell-outpost); n=$(stat -c %s $f); cat /bin/true >$f; truncate -s $n $f"
+    );
+    host.act("exec", &["sh", "-c", &change]);
+    rig.open().await.out("true").await;
+}
+
+#[tokio::test]
+async fn what_uploads_left_that_were_cut_off_goes_with_the_next_one() {
+    let Some(host) = OwnHost::start(&[]) else { return };
+    let rig = Rig::at(&host.address, "FARSHELL_TEST_SSH_USER").unwrap();
+    let dir = host.mounted("size=50m,mode=700", &rig.config.settings.user);
+    let rig = rig.with(|settings| settings.outpost_dir = Some(dir.clone()));
+    rig.open().await.env.destroy().await.unwrap();
+    // What a host that lost its power keeps; and what another one is sending at this moment.
+    let leave = format!(
+        "cd {dir}/outposts/* && mv farshell-outpost .new-old && touch -d '3 days ago' .new-old && echo x >.new-now && chown {} .new-*",
+        rig.config.settings.user
+    );
+    host.act("exec", &["sh", "-c", &leave]);
+    rig.open().await.out("true").await;
+    assert_eq!(
+        host.act("exec", &["sh", "-c", &format!("ls -A {dir}/outposts/*")]),
+        ".new-now\nfarshell-outpost"
+    );
+}
+
+/// Counts uploads that begin.
+#[derive(Default)]
+struct Uploads(AtomicU32);
+
+impl Progress for Uploads {
+    fn say(&self, news: &News) {
+        if matches!(news.part, Some((0, _))) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tasks_share_an_upload_and_its_failure() {
+    let Some(host) = OwnHost::start(&[]) else { return };
+    let rig = Rig::at(&host.address, "FARSHELL_TEST_SSH_USER").unwrap();
+    let dir = host.mounted("size=1m,mode=700", &rig.config.settings.user);
+    let rig = Arc::new(rig.with(|settings| settings.outpost_dir = Some(dir.clone())));
+    let uploads = Arc::new(Uploads::default());
+    // So slow that all come while the first one is at it.
+    host.act("line", &["slow", "1mbit"]);
+    let tasks: Vec<_> = (0..4)
+        .map(|n| {
+            let (rig, uploads) = (Arc::clone(&rig), Arc::clone(&uploads));
+            tokio::spawn(async move {
+                rig.backend().provision(&rig.spec(&format!("t{n}")), &*uploads).await.unwrap_err()
+            })
+        })
+        .collect();
+    for task in tasks {
+        let error = task.await.unwrap();
+        assert_eq!(error.kind, Kind::Exhausted, "{error}");
+        assert!(error.hint.is_some_and(|hint| hint.contains("ssh_outpost_dir")));
+    }
+    assert_eq!(uploads.0.load(Ordering::Relaxed), 1);
+    host.act("line", &[]);
 }
