@@ -2,6 +2,7 @@
 
 use crate::Millis;
 use crate::approval::{Subject, Surface};
+use crate::error::ApiError;
 use crate::run::Place;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -102,6 +103,19 @@ pub struct AuditOutcome {
     pub killed: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+}
+
+impl AuditOutcome {
+    /// What became of something about which an error says all there is to say.
+    #[must_use]
+    pub fn of_error(error: &ApiError) -> Self {
+        let state = match error.kind.as_str() {
+            "unknown_outcome" | "disconnected" => "lost",
+            "not_started" => "not_started",
+            _ => "failed",
+        };
+        Self { state: state.into(), error: Some(error.message.clone()), ..Self::default() }
+    }
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it like this")]

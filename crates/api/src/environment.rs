@@ -99,6 +99,8 @@ pub struct RemoveRequest {
     pub stop: bool,
     /// Remove also the files that would outlive it. Then a key may be named whose environment is gone already.
     pub files: bool,
+    /// Forget it if its place can't be ended because it can't be reached: what is there is left to its lease.
+    pub forget: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -106,9 +108,19 @@ pub struct RemoveResult {
     pub removed: Vec<String>,
     /// Key and why not.
     pub failed: Vec<Refusal>,
+    /// Those that could not be ended and are no longer known, with what is left of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub forgotten: Vec<Forgotten>,
     /// Files that are still there for the next environment of this key.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kept: Vec<KeptFiles>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Forgotten {
+    pub key: String,
+    /// Why it could not be ended, and what becomes of what is there.
+    pub left: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -44,6 +44,9 @@ pub struct Process {
     /// Set while it waits for input on its terminal, where the kernel shows that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting_for: Option<WaitingFor>,
+    /// Set if its outpost can't be asked at this moment, and why: then all of this is what was last known of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unreachable: Option<String>,
     #[serde(default)]
     pub notify_on_complete: bool,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

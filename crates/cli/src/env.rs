@@ -14,10 +14,10 @@ pub(crate) fn run(command: &EnvCommand) -> Outcome {
     match command {
         EnvCommand::List(args) => output::told(args.json, list(args)),
         EnvCommand::Show(args) => output::told(args.json, show(args)),
-        EnvCommand::Stop(args) => output::told(args.json, remove(args, How::Stop)),
-        EnvCommand::Rm { which, files } => {
+        EnvCommand::Stop(args) => output::told(args.json, remove(args, How::Stop, false)),
+        EnvCommand::Rm { which, files, forget } => {
             let how = if *files { How::WithFiles } else { How::Remove };
-            output::told(which.json, remove(which, how))
+            output::told(which.json, remove(which, how, *forget))
         }
     }
 }
@@ -140,15 +140,18 @@ fn text(environment: &Environment, style: Style) -> String {
     text
 }
 
-fn remove(args: &EnvRemoveArgs, how: How) -> Outcome {
+fn remove(args: &EnvRemoveArgs, how: How, forget: bool) -> Outcome {
     let (stop, files) = (how == How::Stop, how == How::WithFiles);
-    let doing = if stop { "putting environments away" } else { "removing environments" };
-    let result = reach::ask(doing, |client| async move {
+    let doing = match stop {
+        true => "putting environments away",
+        false => "removing environments; a place that does not answer is given up after some minutes",
+    };
+    let result = reach::ask_slowly(doing, |client| async move {
         let names = match args.all {
             true => Vec::new(),
             false => named(&client, args, how).await?,
         };
-        let request = RemoveRequest { names, all: args.all, force: args.force || !stop, stop, files };
+        let request = RemoveRequest { names, all: args.all, force: args.force || !stop, stop, files, forget };
         if !request.all && request.names.is_empty() {
             return Ok(RemoveResult::default());
         }
@@ -161,6 +164,13 @@ fn remove(args: &EnvRemoveArgs, how: How) -> Outcome {
         for key in &result.removed {
             notice(&format!("environment {key} is {done}"));
         }
+        for forgotten in &result.forgotten {
+            let left = plain(&forgotten.left);
+            output::tell(&format!(
+                "farshell: environment {} is forgotten, not ended: {left}\n",
+                forgotten.key
+            ));
+        }
         for kept in &result.kept {
             let (location, key) = (plain(&kept.location), &kept.key);
             output::tell(&format!(
@@ -170,7 +180,7 @@ fn remove(args: &EnvRemoveArgs, how: How) -> Outcome {
         for refusal in &result.failed {
             output::print_error(&refusal.error);
         }
-        if result.removed.is_empty() && result.failed.is_empty() {
+        if result.removed.is_empty() && result.forgotten.is_empty() && result.failed.is_empty() {
             notice("there is no such environment");
         }
     }

@@ -107,6 +107,20 @@ pub(crate) async fn during<T>(text: &str, work: impl Future<Output = T>) -> T {
     }
 }
 
+/// As [`during`], and elsewhere than at a terminal a line now and then.
+pub(crate) async fn told<T>(text: &str, work: impl Future<Output = T>) -> T {
+    let mut progress = Progress::new(text);
+    let mut work = std::pin::pin!(work);
+    loop {
+        tokio::select! {
+            biased;
+            done = &mut work => return done,
+            () = progress.turn() => {}
+            () = tokio::time::sleep(PATIENCE) => progress.say(text, None),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

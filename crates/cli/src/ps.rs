@@ -40,6 +40,9 @@ fn list(args: &PsArgs) -> Outcome {
 
 /// In one or two words.
 pub(crate) fn state(process: &Process) -> Cell {
+    if process.unreachable.is_some() {
+        return Cell::painted("unreachable", Style::yellow);
+    }
     match (process.state, process.waiting_for) {
         (ProcessState::Starting, _) => Cell::painted("starting", Style::yellow),
         (ProcessState::Queued, _) => Cell::painted("queued", Style::yellow),

@@ -32,6 +32,17 @@ pub(crate) fn ask<T, F: Future<Output = Result<T, Stop>>>(
     })
 }
 
+/// As [`ask`]; where there is no terminal, a line now and then says that it still goes on.
+pub(crate) fn ask_slowly<T, F: Future<Output = Result<T, Stop>>>(
+    doing: &str,
+    call: impl FnOnce(Client) -> F,
+) -> Result<T, Stop> {
+    crate::runtime()?.block_on(async {
+        let client = server().await?;
+        progress::told(doing, call(client)).await
+    })
+}
+
 /// A task's environment, as seen from here.
 pub(crate) fn target(task: &str, backend: Option<&str>) -> Result<Target, Error> {
     let task = TaskName::new(task).map_err(|e| crate::output::invalid("reading --task", e.to_string()))?;

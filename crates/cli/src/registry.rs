@@ -45,18 +45,27 @@ impl Backends for Registry {
                     credential_files: settings.credential_files.clone(),
                 })))
             }
-            settings::Backend::Modal(modal) => Ok(Arc::new(Modal::new(farshell_modal::Config::new(
-                asker.home.to_owned(),
-                modal.clone(),
-                asker.environment.clone(),
-                secrets(asker, &["MODAL_TOKEN_ID", "MODAL_TOKEN_SECRET", "MODAL_ENVIRONMENT"])?,
-            )))),
-            settings::Backend::Daytona(daytona) => Ok(Arc::new(Daytona::new(farshell_daytona::Config {
-                home: asker.home.join("farshell"),
-                settings: daytona.clone(),
-                environment: asker.environment.clone(),
-                files: secrets(asker, &["DAYTONA_API_KEY", "DAYTONA_JWT_TOKEN", "DAYTONA_ORGANIZATION_ID"])?,
-            }))),
+            settings::Backend::Modal(modal) => {
+                let mut config = farshell_modal::Config::new(
+                    asker.home.to_owned(),
+                    modal.clone(),
+                    asker.environment.clone(),
+                    secrets(asker, &["MODAL_TOKEN_ID", "MODAL_TOKEN_SECRET", "MODAL_ENVIRONMENT"])?,
+                );
+                config.credential_files.clone_from(&settings.credential_files);
+                Ok(Arc::new(Modal::new(config)))
+            }
+            settings::Backend::Daytona(daytona) => {
+                let names = ["DAYTONA_API_KEY", "DAYTONA_JWT_TOKEN", "DAYTONA_ORGANIZATION_ID"];
+                let daytona = Daytona::new(farshell_daytona::Config {
+                    home: asker.home.join("farshell"),
+                    settings: daytona.clone(),
+                    environment: asker.environment.clone(),
+                    files: secrets(asker, &names)?,
+                });
+                let files = settings.credential_files.clone();
+                Ok(Arc::new(daytona.with_credentials(asker.home.to_owned(), files)))
+            }
         }
     }
 

@@ -233,7 +233,7 @@ pub const SETTINGS: &[Setting] = &[
 
     row("modal_image", "TERMINAL_MODAL_IMAGE", Type::Word, Text(DEFAULT_IMAGE), MODAL, "image of the sandbox: of a registry, or `im-…`"),
     row("modal_mode", "TERMINAL_MODAL_MODE", choice(ModalMode::WORDS), Text("auto"), MODAL, "how Modal is reached; Farshell reaches it directly, and `managed` is refused"),
-    row("modal_gpu", "TERMINAL_MODAL_GPU", Type::Word, Unset, MODAL, "GPU of the sandbox, such as `A100` or `H100:2`; not served yet, and refused"),
+    row("modal_gpu", "TERMINAL_MODAL_GPU", Type::Word, Unset, MODAL, "GPU of the sandbox, such as `A100` or `H100:2`"),
     row("modal_region", "TERMINAL_MODAL_REGION", Type::Word, Unset, MODAL, "region of the sandbox, such as `us-east` or `eu`; without it Modal chooses"),
     row("modal_timeout", "TERMINAL_MODAL_TIMEOUT", Type::Integer { min: 60, max: 86_400, unit: "seconds" }, Text("86400"), MODAL, "how long a sandbox lives at most, whatever runs in it; then its files are kept in a snapshot"),
     row("modal_idle_timeout", "TERMINAL_MODAL_IDLE_TIMEOUT", Type::Integer { min: 20, max: 86_400, unit: "seconds" }, Text("300"), MODAL, "Modal ends a sandbox in which nothing has run for this long, also when Farshell is gone; its files are kept in a snapshot"),

@@ -37,6 +37,8 @@ const FOUND_OUT: Duration = Duration::from_secs(60);
 /// one is repeated.
 const PAUSES: [u64; 6] = [1, 2, 5, 15, 30, 60];
 
+const NEVER: &str = "it was recorded, and the connection or the server was lost before it was started";
+
 /// A background process that is not finished.
 #[derive(Debug)]
 pub(crate) struct Unfinished {
@@ -133,12 +135,15 @@ impl Inner {
                 self.watch(entered, row, unfinished);
                 Ok(process)
             }
+            // Its outpost is gone or out of reach, and knows more than we do if it comes back.
+            Err(error) if error.kind == Kind::UnknownOutcome => {
+                self.watch(entered, row, unfinished);
+                Err(error.with_hint(format!(
+                    "`farshell ps --all` shows what became of {id} as soon as its place can be asked; look there before you run it again"
+                )))
+            }
             Err(error) => {
-                let state = match error.kind {
-                    Kind::UnknownOutcome => ProcessState::Lost,
-                    _ => ProcessState::NotStarted,
-                };
-                self.complete(&mut row, state, Some(error.to_string()), None).await;
+                self.complete(&mut row, ProcessState::NotStarted, Some(error.to_string()), None).await;
                 Err(error)
             }
         }
@@ -209,16 +214,8 @@ impl Inner {
         let Ok(id) = ProcessId::new(row.process.id.as_str()) else { return };
         let mut attempt = 0;
         loop {
-            let watched = !row.process.watch_patterns.is_empty();
-            let state = WatchState::from_json(&row.watch_state);
-            let ended = if watched && !state.disabled {
-                let search = Search::new(row.process.watch_patterns.clone(), state, row.watch_offset);
-                self.follow_watched(live, &id, search, &mut row).await
-            } else {
-                live.outpost.attach(id.clone(), Attach::end_only(), &mut Discard).await.map(Some)
-            };
-            match ended {
-                Ok(None) => {}
+            let error = match self.follow(&entered, &id, &mut row).await {
+                Ok(None) => continue,
                 Ok(Some(status)) => {
                     result::update(&mut row.process, &status, now());
                     let tail = tail_of(live, &id, &status).await;
@@ -227,27 +224,57 @@ impl Inner {
                     drop(entered);
                     return self.complete(&mut row, state, None, tail).await;
                 }
-                Err(error) if error.kind == Kind::UnknownOutcome || error.kind == Kind::NotFound => {
-                    drop(entered);
-                    return self.complete(&mut row, ProcessState::Lost, Some(gone(live)), None).await;
-                }
-                // Its place is gone, and not only out of reach.
-                Err(error) if error.kind == Kind::Unavailable && !live.place.is_given_up().await => {
-                    let note = live.place.epitaph().map_or(error.message, |_| gone(live));
-                    drop(entered);
-                    return self.complete(&mut row, ProcessState::Lost, Some(note), None).await;
-                }
-                Err(_) if live.place.is_given_up().await => {
-                    let note = "its environment was removed before it was seen to end";
-                    drop(entered);
-                    return self.complete(&mut row, ProcessState::Lost, Some(note.into()), None).await;
-                }
-                // It may well run on; it is only out of reach.
-                Err(_) => {
-                    tokio::time::sleep(pause(attempt)).await;
-                    attempt += 1;
-                }
+                Err(error) => error,
+            };
+            if error.kind == Kind::NotStarted {
+                drop(entered);
+                return self.complete(&mut row, ProcessState::NotStarted, Some(error.message), None).await;
             }
+            if let Some(note) = self.is_lost(&entered, error).await {
+                drop(entered);
+                return self.complete(&mut row, ProcessState::Lost, Some(note), None).await;
+            }
+            // It may well run on; it is only out of reach.
+            live.place.pause(pause(attempt)).await;
+            attempt += 1;
+        }
+    }
+
+    /// Follows a process until something is known: its end, that its watch was switched off (nothing), or why neither is.
+    async fn follow(
+        self: &Arc<Self>,
+        entered: &Use,
+        id: &ProcessId,
+        row: &mut ProcessRow,
+    ) -> Result<Option<Status>> {
+        let live = &*entered.live;
+        if row.process.state == ProcessState::Starting {
+            let status = begun(live, id, row).await?;
+            self.is_running(row, &status).await;
+        }
+        let watched = !row.process.watch_patterns.is_empty();
+        let state = WatchState::from_json(&row.watch_state);
+        if watched && !state.disabled {
+            let search = Search::new(row.process.watch_patterns.clone(), state, row.watch_offset);
+            self.follow_watched(live, id, search, row).await
+        } else {
+            live.outpost.attach(id.clone(), Attach::end_only(), &mut Discard).await.map(Some)
+        }
+    }
+
+    /// Whether a process that can't be followed is lost, and why. Only its outpost's own word makes it so, or that its place
+    /// is gone: one that is out of reach says nothing about what runs in it.
+    async fn is_lost(&self, entered: &Use, error: Error) -> Option<String> {
+        let live = &*entered.live;
+        match error.kind {
+            Kind::UnknownOutcome | Kind::NotFound => Some(gone(live)),
+            _ if live.place.is_given_up().await => {
+                Some("its environment was removed before it was seen to end".into())
+            }
+            Kind::Unavailable if self.environments.is_gone(&entered.slot, live).await => {
+                Some(live.place.epitaph().map_or(error.message, |_| gone(live)))
+            }
+            _ => None,
         }
     }
 
@@ -304,6 +331,28 @@ impl Inner {
             unfinished.stage.send_replace(Stage::Done);
         }
     }
+}
+
+/// Finds out whether a process runs whose start nobody has seen answered. If it does not, it never will.
+///
+/// # Errors
+/// [`Kind::NotStarted`] if it has not begun; [`Kind::UnknownOutcome`] if its outpost is another one by now.
+pub(crate) async fn begun(live: &Live, id: &ProcessId, row: &ProcessRow) -> Result<Status> {
+    let asked = live.outpost.forbid(id.clone()).await;
+    let error = match asked {
+        Err(error) if error.kind == Kind::NotFound => error,
+        other => return other,
+    };
+    // Another outpost has never heard of it either, and that says nothing. One that is gone does not come back.
+    let instance = live.outpost.identity().await?.instance;
+    if row.instance.as_ref() != Some(&instance) {
+        return Err(Error::new(Kind::UnknownOutcome, error.operation, "the outpost that was asked is gone"));
+    }
+    let message = match row.process.state {
+        ProcessState::Starting => NEVER,
+        _ => return Err(error),
+    };
+    Err(Error::new(Kind::NotStarted, error.operation, message))
 }
 
 /// What is said of a process whose outpost is gone.

@@ -7,13 +7,17 @@ use crate::resting;
 use crate::slot::{Live, Phase, Slot};
 use farshell_api::environment::EnvironmentState;
 use farshell_api::event::EventKind;
-use farshell_engine::{Place, Result};
+use farshell_engine::{Error, Kind, Place, Result};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// How long an outpost whose place is ended may take to answer that it is still there.
 const STILL: Duration = Duration::from_secs(1);
+
+/// How long a place may take to end. One that is kept may have a lot to put down before.
+const DESTROY: Duration = Duration::from_secs(120);
+const SUSPEND: Duration = Duration::from_secs(600);
 
 /// Noted while an environment is removed: whoever takes over goes on with that. One that was only to be put away is put
 /// away.
@@ -70,13 +74,24 @@ impl Environments {
         let place = ending.place.or_else(|| ending.live.as_ref().map(|live| Arc::clone(&live.place)));
         let asleep = keeps && matches!(why, Why::Idle | Why::Stopped | Why::Found);
         for place in place.into_iter().chain(leftover) {
-            let ended = if asleep { place.suspend().await } else { place.destroy().await };
+            let (ending, most) = if asleep { (place.suspend(), SUSPEND) } else { (place.destroy(), DESTROY) };
+            let ended = tokio::time::timeout(most, ending).await.unwrap_or_else(|_| {
+                let message = format!("its place has not ended after {} s", most.as_secs());
+                Err(Error::new(Kind::TimedOut, format!("ending environment {}", slot.key), message))
+            });
             if let Err(error) = ended {
-                slot.lock().leftover = Some(place);
+                // What runs in it may well run on, and is followed further.
+                gate.open();
+                {
+                    let mut inner = slot.lock();
+                    inner.leftover = Some(place);
+                    inner.gate = gate;
+                }
                 self.failed(slot, &error).await;
                 return Err(error);
             }
         }
+        gate.give_up();
         // Somebody may have taken the way to it away, and to its place it looks as if it were gone.
         if let Some(live) = ending.live
             && matches!(tokio::time::timeout(STILL, live.outpost.ping()).await, Ok(Ok(())))
@@ -84,7 +99,9 @@ impl Environments {
             let _ = tokio::time::timeout(STILL, live.outpost.shutdown()).await;
         }
         if why == Why::Replaced {
-            slot.lock().resting.forget();
+            let mut inner = slot.lock();
+            inner.resting.forget();
+            inner.row.place = None;
             return Ok(());
         }
         let stays = keeps && why != Why::Removed;
@@ -119,6 +136,32 @@ impl Environments {
             self.retire(slot);
         }
         Ok(())
+    }
+
+    /// Forgets an environment that could not be ended. The caller holds its lock. Says what is left.
+    pub(crate) async fn forget(&self, slot: &Arc<Slot>, error: &Error) -> String {
+        let (gate, left) = {
+            let mut inner = slot.lock();
+            inner.leftover = None;
+            slot.change_phase(&mut inner, Phase::Ending);
+            let place = inner.row.place.as_ref().map_or("its place", |place| place.name.as_str());
+            let lease = inner.longest_lease().as_secs();
+            let left = format!(
+                "{error}. What runs on {place} goes on there, and nobody follows it any more; its outpost ends by itself when nobody is connected and nothing has run in it for {lease} s"
+            );
+            (std::mem::take(&mut inner.gate), left)
+        };
+        gate.close().await;
+        gate.give_up();
+        let mut event = event(
+            EventKind::EnvironmentRemoved,
+            json!({ "reason": "forgotten", "error": error.to_string() }),
+        );
+        event.environment = Some(slot.key.clone());
+        let _ = self.common.store.remove_environment(&slot.key, Some(event)).await;
+        slot.set_phase(Phase::Absent(EnvironmentState::Stopped));
+        self.retire(slot);
+        left
     }
 
     /// The place of an environment was looked for and is not there, or sleeps. The caller holds its lock.

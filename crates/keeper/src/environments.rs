@@ -6,8 +6,9 @@ use crate::events::event;
 use crate::place::Kept;
 use crate::progress::{Progress, told};
 use crate::resolve::{Resolved, Resolver, Wanted};
+use crate::resting::Notes;
 use crate::shown::limits;
-use crate::slot::{Common, Entry, Failure, LIMITS, Live, Phase, Slot, Use};
+use crate::slot::{Common, Entry, Failure, Inner, LIMITS, Live, Phase, Slot, Use};
 use crate::{from_store, now, resting, spec};
 use farshell_api::environment::EnvironmentState;
 use farshell_api::event::EventKind;
@@ -22,6 +23,12 @@ use tokio::sync::OwnedMutexGuard;
 
 /// How long the place of an environment may take to answer after it was made.
 pub(crate) const CONNECT: Duration = Duration::from_secs(120);
+
+/// How long a backend may take to say whether a place is there. Somebody may have to touch a key for that.
+const LOOK: Duration = Duration::from_secs(60);
+
+/// The backend whose places are on this machine, wherever settings lead.
+const LOCAL: &str = "local";
 
 /// Said once to each session.
 const ANOTHER: &str = "the place that held its files is gone, and another one was made instead";
@@ -91,6 +98,7 @@ impl Environments {
     pub(crate) fn retire(&self, slot: &Arc<Slot>) {
         let mut slots = self.lock();
         slot.lock().retired = true;
+        slot.left.notify_waiters();
         if slots.get(&slot.key).is_some_and(|known| Arc::ptr_eq(known, slot)) {
             slots.remove(&slot.key);
         }
@@ -107,6 +115,8 @@ impl Environments {
         background: bool,
         progress: Progress<'_>,
     ) -> Result<Use> {
+        // What is done for places of earlier callers may need what this one has: an agent, say.
+        resolved.backend.called();
         let mut gone = false;
         loop {
             let slot = self.slot(&wanted.key, resolved.backend.name(), wanted.place_task.as_str());
@@ -178,8 +188,7 @@ impl Environments {
     /// Ends an environment that was made from other settings, if that is allowed.
     async fn replace(self: &Arc<Self>, slot: &Arc<Slot>, resolved: &Resolved) -> Result<()> {
         let live = slot.live();
-        let difference = {
-            let mut inner = slot.lock();
+        let allowed = |inner: &Inner| {
             let difference = spec::difference(&inner.row.spec, &resolved.spec);
             let refuse = resolved.settings.on_spec_change == OnSpecChange::Refuse;
             if inner.holds_the_only_files(&*resolved.backend) {
@@ -188,23 +197,30 @@ impl Environments {
             if refuse || inner.busy() {
                 return Err(refused(&slot.key, &difference, refuse));
             }
-            slot.change_phase(&mut inner, Phase::Ending);
-            inner
-                .shells
-                .lost(&format!("its environment was made from changed settings ({})", difference.join("; ")));
-            difference
+            Ok(difference)
         };
+        allowed(&slot.lock())?;
         let place = match &live {
             Some(_) => None,
             None => match self.place_of(slot).await {
                 Ok(place) => place,
                 Err(error) => {
                     self.failed(slot, &error).await;
-                    return Err(error);
+                    return Err(in_the_way(error, &slot.key));
                 }
             },
         };
-        self.end(slot, Ending { live, place }, Why::Replaced).await?;
+        let difference = {
+            let mut inner = slot.lock();
+            let difference = allowed(&inner)?;
+            slot.change_phase(&mut inner, Phase::Ending);
+            inner
+                .shells
+                .lost(&format!("its environment was made from changed settings ({})", difference.join("; ")));
+            difference
+        };
+        let ended = self.end(slot, Ending { live, place }, Why::Replaced).await;
+        ended.map_err(|error| in_the_way(error, &slot.key))?;
         let mut event = event(EventKind::EnvironmentRecreated, json!({ "difference": difference }));
         event.environment = Some(slot.key.clone());
         let _ = self.common.store.append(event).await;
@@ -213,14 +229,8 @@ impl Environments {
 
     /// Makes the environment. The caller holds its lock.
     async fn make(&self, slot: &Arc<Slot>, wanted: &Wanted, resolved: &Resolved) -> Result<()> {
-        let (row, old, before) = {
+        let (row, was) = {
             let mut inner = slot.lock();
-            // One that was out of reach and was made from other settings is not what is wanted now.
-            let differs = inner.row.spec_hash != resolved.spec_hash;
-            if differs && inner.leftover.is_some() && inner.holds_the_only_files(&*resolved.backend) {
-                return Err(only_files(&slot.key, &spec::difference(&inner.row.spec, &resolved.spec)));
-            }
-            let old = inner.leftover.take_if(|_| differs);
             slot.change_phase(&mut inner, Phase::Creating);
             inner.attempts += 1;
             inner.failure = None;
@@ -233,11 +243,12 @@ impl Environments {
             }
             inner.row.created_at = now();
             inner.row.note = None;
-            let before = inner.row.place.take().filter(|_| inner.holds_the_only_files(&*resolved.backend));
+            // What it was is known until it is ended: another one must not take its stead unnoticed.
+            let was = inner.was();
             inner.row.instance = None;
             inner.take_settings(wanted, resolved);
             inner.used();
-            (inner.row(), old, before)
+            (inner.row(), was)
         };
         // Recorded first: whatever dies from here on, the next keeper knows what may be there.
         if let Err(error) = self.common.store.put_environment(row, None).await {
@@ -252,20 +263,18 @@ impl Environments {
             return Err(error);
         }
         slot.lock().recorded = true;
-        if let Some(place) = old
-            && let Err(error) = place.destroy().await
-        {
-            slot.lock().leftover = Some(place);
-            self.failed(slot, &error).await;
-            return Err(error);
-        }
         let spec = Spec {
             task: wanted.place_task.clone(),
             lease: resolved.settings.lifetime,
             settings: resolved.spec.clone(),
         };
-        let made = match resolved.backend.provision(&spec, &**slot).await {
+        let provisioned = match &was {
+            Some(was) => resolved.backend.provision_again(&spec, was, &**slot).await,
+            None => resolved.backend.provision(&spec, &**slot).await,
+        };
+        let made = match provisioned {
             Ok(place) => self.connect(slot, place).await,
+            Err(error) if error.kind == Kind::IdentityChanged => Err(in_the_way(error, &slot.key)),
             Err(error) => Err(error),
         };
         slot.news.send_replace(None);
@@ -273,7 +282,8 @@ impl Environments {
             Ok(live) => {
                 let row = {
                     let mut inner = slot.lock();
-                    if before.is_some_and(|before| before.id != live.identity.id) {
+                    let another = was.is_some_and(|was| was.id != live.identity.id) && !live.place.goes_on();
+                    if another && inner.holds_the_only_files(&*resolved.backend) {
                         inner.resting.forget();
                         inner.row.note = Some(ANOTHER.to_owned());
                         inner.shells.lost(ANOTHER);
@@ -332,17 +342,24 @@ impl Environments {
 
     /// It could not be made, or not be ended.
     pub(crate) async fn failed(&self, slot: &Arc<Slot>, error: &Error) {
-        let row = {
+        let note = error.to_string();
+        let (row, told) = {
             let mut inner = slot.lock();
+            let told = matches!(inner.phase, Phase::Absent(EnvironmentState::Failed))
+                && inner.row.note.as_ref() == Some(&note);
             inner.failure = Some(Failure::of(error));
-            inner.row.note = Some(error.to_string());
+            inner.row.note = Some(note);
             inner.used();
             slot.change_phase(&mut inner, Phase::Absent(EnvironmentState::Failed));
-            inner.row()
+            (inner.row(), told)
         };
-        let mut event = event(EventKind::EnvironmentFailed, json!({ "error": error.to_string() }));
-        event.environment = Some(slot.key.clone());
-        let _ = self.common.store.put_environment(row, Some(event)).await;
+        // One that is asked again and again is told of once.
+        let event = (!told).then(|| {
+            let mut event = event(EventKind::EnvironmentFailed, json!({ "error": error.to_string() }));
+            event.environment = Some(slot.key.clone());
+            event
+        });
+        let _ = self.common.store.put_environment(row, event).await;
     }
 
     /// Looks whether the environment can be reached, and still has the outpost that it had.
@@ -352,7 +369,12 @@ impl Environments {
                 if entered.live.set_instance(&identity.instance) {
                     let event = outpost_replaced(&entered.slot, &entered.live);
                     entered.slot.record_soon(Some(event));
-                } else if entered.slot.lock().resting.lives(&identity.instance) {
+                } else if entered
+                    .slot
+                    .lock()
+                    .resting
+                    .lives(&identity.instance, Notes::on(&*entered.live.place))
+                {
                     entered.slot.record_soon(None);
                 }
                 Ok(entered)
@@ -363,10 +385,11 @@ impl Environments {
                 let _life = slot.life.lock().await;
                 // The next call begins with what is there then.
                 if slot.live().is_some_and(|known| Arc::ptr_eq(&known, &live)) {
+                    let gone = error.kind == Kind::Unavailable && self.is_gone(&slot, &live).await;
                     {
                         let mut inner = slot.lock();
                         inner.leftover = Some(Arc::clone(&live.place));
-                        if error.kind == Kind::Unavailable {
+                        if gone {
                             inner.shells.lost(&live.place.epitaph().unwrap_or_else(|| error.message.clone()));
                         }
                     }
@@ -392,11 +415,41 @@ impl Environments {
             (row.backend.clone(), Spec { task, lease, settings: row.spec.clone() })
         };
         let backend = self.resolver.backend_of(&name, &spec.settings).or_else(|error| {
-            // Settings that can't be used are no reason to lose sight of what there is.
+            // Settings that can't be used are no reason to lose sight of what there is on this machine. Of other places
+            // they are: nobody could say whether it is the right one that is asked.
             let all = self.resolver.backends().all(&self.resolver.world().home);
-            all.into_iter().find(|backend| backend.name() == name).ok_or(error)
+            all.into_iter().find(|backend| backend.name() == name && name == LOCAL).ok_or(error)
         })?;
         Ok((backend, spec))
+    }
+
+    /// Looks for the place of an environment as it was recorded.
+    ///
+    /// # Errors
+    /// It can't be told whether it is there. That is not to say that it is not.
+    pub(crate) async fn look(&self, slot: &Slot) -> Result<Option<Box<dyn Place>>> {
+        let (backend, spec) = self.backend_of(slot)?;
+        let was = slot.lock().was();
+        let found = match &was {
+            Some(was) => backend.find_again(&spec, was),
+            None => backend.find(&spec),
+        };
+        match tokio::time::timeout(LOOK, found).await {
+            Ok(found) => found,
+            Err(_) => Err(Error::new(
+                Kind::TimedOut,
+                format!("looking for the place of {}", slot.key),
+                format!("no answer in {} s", LOOK.as_secs()),
+            )),
+        }
+    }
+
+    /// Whether the place of an environment is gone for sure, and not only out of reach.
+    pub(crate) async fn is_gone(&self, slot: &Slot, live: &Live) -> bool {
+        match self.look(slot).await {
+            Ok(found) => found.is_none_or(|place| place.sleeps() || place.identity().id != live.identity.id),
+            Err(_) => false,
+        }
     }
 
     /// The place of an environment as it was recorded, to be ended. `None` if it is gone already.
@@ -404,18 +457,8 @@ impl Environments {
     /// # Errors
     /// That can't be told.
     pub(crate) async fn place_of(&self, slot: &Slot) -> Result<Option<Arc<Kept>>> {
-        let (backend, spec) = self.backend_of(slot)?;
-        let found = backend.find(&spec).await?;
+        let found = self.look(slot).await?;
         Ok(found.map(|place| Arc::new(Kept::new(place, slot.lock().gate.clone()))))
-    }
-
-    /// Whether the place of an environment sleeps, or is gone, or can't be asked: nobody is to wake it then.
-    pub(crate) async fn sleeps(&self, slot: &Slot) -> bool {
-        let Ok((backend, spec)) = self.backend_of(slot) else { return false };
-        match backend.find(&spec).await {
-            Ok(found) => found.is_none_or(|place| place.sleeps()),
-            Err(_) => true,
-        }
     }
 
     /// The environment that a person means: by its key, or by a task that uses it.
@@ -469,6 +512,14 @@ fn only_files(key: &str, difference: &[String]) -> Error {
     );
     Error::new(Kind::SpecChanged, format!("using environment {key}"), message).with_hint(format!(
         "set the old values again, copy what you need with `farshell cp`, then `farshell env rm {key}` removes it with its files; or use another task (`--task`)"
+    ))
+}
+
+/// What an environment had before can't be ended, or is not what answers now: whoever knows better says so.
+fn in_the_way(error: Error, key: &str) -> Error {
+    let hint = error.hint.clone().map_or_else(String::new, |hint| format!("{hint}; "));
+    error.with_hint(format!(
+        "{hint}`farshell env rm --forget {key}` leaves what was there to itself, and the next call begins anew"
     ))
 }
 

@@ -12,12 +12,13 @@ use crate::resolve::Resolved;
 use crate::slot::{Live, Use};
 use crate::{Inner, now, result, sessions};
 use farshell_api::Text;
-use farshell_api::process::Process;
+use farshell_api::process::{Process, ProcessState};
 use farshell_api::run::{RunRequest, RunResult, Size};
 use farshell_engine::capture::{Capture, Discard, Sink};
 use farshell_engine::{Error, Kind, Place as _, Result};
 use farshell_protocol::ProcessId;
 use farshell_protocol::process::{Attach, Chunk, Start, Status};
+use farshell_store::finished;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -73,6 +74,20 @@ impl Foreground {
         self.stage.store(OVER, Ordering::SeqCst);
     }
 
+    /// Nobody can say any more what becomes of it, or it has not begun.
+    pub(crate) fn failed(&self, error: &Error) {
+        let mut process = self.lock();
+        if !finished(process.state) {
+            process.state = match error.kind {
+                Kind::UnknownOutcome | Kind::Disconnected => ProcessState::Lost,
+                _ => ProcessState::NotStarted,
+            };
+            result::note(&mut process, &error.to_string());
+        }
+        drop(process);
+        self.is_over();
+    }
+
     pub(crate) fn promoted(&self, process: &Process) {
         self.promoted.send_replace(Some(process.clone()));
     }
@@ -95,9 +110,12 @@ impl Foreground {
         *self.size.lock().unwrap_or_else(PoisonError::into_inner) = size;
     }
 
-    /// What the outpost says of it now.
+    /// What the outpost says of it now. Its end is the last word: an answer from before may come after it.
     pub(crate) fn update(&self, status: &Status) -> Process {
         let mut process = self.lock();
+        if finished(process.state) {
+            return process.clone();
+        }
         result::update(&mut process, status, now());
         if let Some(why) = self.anew.get() {
             result::began_anew(&mut process, why);
@@ -329,12 +347,15 @@ impl Inner {
         let held = attended.held.take();
         match (ended, held) {
             (Some(Ok(status)), held) => {
-                let process = self.over(&foreground, &status, held.map(|(.., audited)| audited));
+                let mut process = self.over(&foreground, &status, held.map(|(.., audited)| audited));
+                if let Some(word) = live.place.word() {
+                    result::note(&mut process, &word);
+                }
                 Ok(Finished::Ended(process))
             }
             (Some(Err(error)), held) => {
-                foreground.is_over();
                 let error = with_epitaph(error, &live);
+                foreground.failed(&error);
                 if let Some((.., audited)) = held {
                     audited.ended(audit::failure(&error), Some(live.identity.clone()));
                 }
@@ -450,6 +471,7 @@ impl Drop for Attended {
                 }
                 (Some(Ok(status)), _) => drop(inner.over(&foreground, &status, Some(audited))),
                 (Some(Err(error)), _) => {
+                    foreground.failed(&error);
                     audited.ended(audit::failure(&error), Some(entered.live.identity.clone()));
                 }
                 (None, None) => {}
@@ -499,6 +521,52 @@ async fn feed(live: &Live, id: &ProcessId, input: &Text) {
             Err(error) if error.kind == Kind::Busy => tokio::time::sleep(BUSY).await,
             // Its right, or what the run itself will report.
             Err(_) => return,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(state: &serde_json::Value, stdout: u64) -> Status {
+        let status = serde_json::json!({
+            "id": "p", "state": state, "pid": 7, "elapsed_us": 1, "output": {"stdout": stdout, "stderr": 0},
+        });
+        serde_json::from_value(status).unwrap()
+    }
+
+    fn foreground() -> Foreground {
+        Foreground {
+            process: Mutex::new(Process::default()),
+            instance: "i".into(),
+            stage: AtomicU8::new(ACTIVE),
+            size: Mutex::new(None),
+            anew: OnceLock::new(),
+            promoted: watch::Sender::new(None),
+        }
+    }
+
+    /// Whoever asks while a process ends may get both answers in the wrong order, and it was shown as running for ever.
+    #[test]
+    fn an_answer_from_before_the_end_does_not_undo_it() {
+        let foreground = foreground();
+        assert_eq!(foreground.update(&status(&"Running".into(), 1)).state, ProcessState::Running);
+        let ended = foreground.update(&status(&serde_json::json!({"Ended": {"Exited": 3}}), 5));
+        assert_eq!((ended.state, ended.exit_code), (ProcessState::Ended, Some(3)));
+        assert_eq!(foreground.update(&status(&"Running".into(), 2)), ended);
+    }
+
+    #[test]
+    fn one_that_nobody_can_follow_does_not_run_for_ever() {
+        for (kind, state) in
+            [(Kind::UnknownOutcome, ProcessState::Lost), (Kind::Busy, ProcessState::NotStarted)]
+        {
+            let foreground = foreground();
+            foreground.update(&status(&"Running".into(), 1));
+            foreground.failed(&Error::new(kind, "running p", "why"));
+            assert_eq!((foreground.process().state, foreground.active()), (state, false));
+            assert!(foreground.process().note.unwrap().contains("why"));
         }
     }
 }

@@ -95,7 +95,11 @@ impl Inner {
                 && empty().is_some()
             {
                 // It may only have been out of reach, and without a record the next one would remove it.
-                if slot.lock().keeps() {
+                let may_be_there = {
+                    let inner = slot.lock();
+                    inner.keeps() || inner.row.place.is_some()
+                };
+                if may_be_there {
                     match self.environments.place_of(&slot).await {
                         Ok(None) => {}
                         Ok(Some(_)) => continue,

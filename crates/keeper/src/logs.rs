@@ -30,7 +30,10 @@ impl Inner {
             return Err(invalid("line", "a log is read by line or by offset, not by both"));
         }
         let known = self.known(id).await?;
-        let reached = self.reach(&known).await.ok_or_else(|| lost(id))?;
+        let reached = self.reach(&known).await.ok_or_else(|| match self.away(&known) {
+            away if away.kind == Kind::Disconnected => away,
+            _ => lost(id),
+        })?;
         let piece = match query.line.is_some() || query.lines.is_some() {
             true => reached.by_line(&query).await,
             false => reached.by_offset(&query).await,

@@ -2,8 +2,9 @@
 
 use crate::background::Unfinished;
 use crate::foreground::Foreground;
-use crate::slot::{Live, Slot};
+use crate::slot::{Live, Phase, Slot};
 use crate::{Inner, from_store, request, result, signals};
+use farshell_api::environment::EnvironmentState;
 use farshell_api::process::{
     KillRequest, KillResult, Process, ProcessQuery, StdinRequest, StdinResult, WaitRequest,
 };
@@ -24,6 +25,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(600);
 const LONGEST_GRACE: Duration = Duration::from_secs(3600);
 /// How long input may wait for a process that does not read. It is kept for it all the same.
 const UNREAD: Duration = Duration::from_secs(10);
+/// How long an outpost may take to say how a process is, for somebody who only wants to see it.
+const GLANCE: Duration = Duration::from_secs(5);
 /// How long an environment that is being found again is waited for.
 const RECOVERY: Duration = Duration::from_secs(30);
 /// How long a process that has ended is waited for to be recorded as that.
@@ -92,8 +95,22 @@ impl Inner {
             Some(live) => live,
             None => {
                 // It is being found again, or made anew.
-                let _life = tokio::time::timeout(RECOVERY, slot.life.lock()).await.ok()?;
-                slot.live()?
+                let until = Instant::now() + RECOVERY;
+                let life = tokio::time::timeout_at(until, Arc::clone(&slot.life).lock_owned()).await.ok()?;
+                match slot.live() {
+                    Some(live) => live,
+                    // It was out of reach when it was last used, and may be back. On a task of its own: what is found to
+                    // have ended is not left half put away by a caller who goes.
+                    None if slot.lock().may_be_back() => {
+                        let (environments, slot) = (Arc::clone(&self.environments), Arc::clone(&slot));
+                        let found = self.common.tasks.spawn(async move {
+                            let _life = life;
+                            environments.connect_again(&slot).await
+                        });
+                        tokio::time::timeout_at(until, found).await.ok()?.ok()??.ok()??
+                    }
+                    None => return None,
+                }
             }
         };
         let same = known.instance().is_none_or(|instance| instance == live.instance());
@@ -112,8 +129,30 @@ impl Inner {
             None if finished(known.process().state) => {
                 Err(gone(id, "it has ended, and its environment is gone"))
             }
-            None => Err(gone(id, "its environment is gone or can't be reached")),
+            None => Err(self.away(&known)),
         }
+    }
+
+    /// Why a process that has not ended can't be reached.
+    pub(crate) fn away(&self, known: &Known) -> Error {
+        let Process { id, environment, .. } = known.process();
+        let what = format!("reaching process {}", result::head(&id, 80));
+        match self.out_of_reach(&environment) {
+            Some(why) => {
+                Error::new(Kind::Disconnected, what, format!("its environment can't be reached: {why}"))
+                    .with_hint("it may well run on: try again when its place can be reached")
+            }
+            None => gone(&id, "its environment is gone, or the outpost that had it"),
+        }
+    }
+
+    /// Why an environment can't be asked, if it is known and can't.
+    fn out_of_reach(&self, key: &str) -> Option<String> {
+        let slot = self.environments.find(key)?;
+        let inner = slot.lock();
+        let there = matches!(inner.phase, Phase::Ready(_) | Phase::Absent(EnvironmentState::Stopped));
+        let why = || inner.row.note.clone().unwrap_or_else(|| "it is being looked for".to_owned());
+        (inner.recorded && !there).then(why)
     }
 
     /// Waits for a foreground command whose start is on its way.
@@ -135,12 +174,23 @@ impl Inner {
             Known::Foreground(foreground) if !foreground.active() => return Ok(foreground.process()),
             _ => {}
         }
-        let Some(reached) = self.reach(&known).await else { return Ok(self.known(id).await?.process()) };
-        match reached.live.outpost.status(reached.id.clone()).await {
-            Ok(status) => self.with_status(known, &status).await,
-            // Not there yet, or out of reach: what is known is all there is.
-            Err(_) => Ok(self.known(id).await?.process()),
-        }
+        let why = match self.reach(&known).await {
+            None => self.out_of_reach(&known.process().environment),
+            Some(reached) => {
+                let status = reached.live.outpost.status(reached.id.clone());
+                match tokio::time::timeout(GLANCE, status).await {
+                    Ok(Ok(status)) => return self.with_status(known, &status).await,
+                    // Not there yet.
+                    Ok(Err(error)) if error.kind == Kind::NotFound => None,
+                    Ok(Err(error)) => Some(error.to_string()),
+                    Err(_) => Some(silent()),
+                }
+            }
+        };
+        // What is known is all there is.
+        let mut process = self.known(id).await?.process();
+        process.unreachable = why.filter(|_| !finished(process.state));
+        Ok(process)
     }
 
     /// A process that was not finished when it was looked up, with what its outpost says.
@@ -164,15 +214,18 @@ impl Inner {
     pub(crate) async fn processes(&self, query: ProcessQuery) -> Result<Vec<Process>> {
         let rows = self.common.store.processes(query.task.as_deref(), query.all).await;
         let rows = rows.map_err(from_store)?;
-        let mut asked = Asked { inner: self, statuses: HashMap::new() };
+        let mut asked = Asked { inner: self, answers: HashMap::new() };
         let mut list = Vec::new();
         for mut row in rows {
-            if !finished(row.process.state)
-                // The end of one is only true once it is recorded.
-                && let Some(status) = asked.status_of(&row.process).await
-                && matches!(status.state, State::Running | State::Queued)
-            {
-                result::update(&mut row.process, &status, crate::now());
+            if !finished(row.process.state) {
+                match asked.status_of(&row.process).await {
+                    // The end of one is only true once it is recorded.
+                    Ok(Some(status)) if matches!(status.state, State::Running | State::Queued) => {
+                        result::update(&mut row.process, &status, crate::now());
+                    }
+                    Ok(_) => {}
+                    Err(why) => row.process.unreachable = Some(why),
+                }
             }
             list.push(row.process);
         }
@@ -180,8 +233,11 @@ impl Inner {
         for foreground in active {
             let process = foreground.process();
             if query.task.as_ref().is_none_or(|task| *task == process.task) {
-                let status = asked.status_of(&process).await;
-                list.push(status.map_or(process, |status| foreground.update(&status)));
+                list.push(match asked.status_of(&process).await {
+                    Ok(Some(status)) => foreground.update(&status),
+                    Ok(None) => process,
+                    Err(why) => Process { unreachable: Some(why), ..process },
+                });
             }
         }
         Ok(list)
@@ -235,7 +291,7 @@ impl Inner {
         let Some(reached) = self.reach(&known).await else {
             return match finished(known.process().state) {
                 true => Ok(KillResult { killed: 0, survivors: 0, had_ended: true }),
-                false => Err(gone(id, "its environment is gone or can't be reached")),
+                false => Err(self.away(&known)),
             };
         };
         self.begun(&known, &reached).await;
@@ -290,28 +346,47 @@ impl Inner {
     }
 }
 
-/// What outposts say of their processes, each asked once.
+/// What outposts say of their processes, each asked once: also those that don't answer.
 struct Asked<'a> {
     inner: &'a Inner,
-    statuses: HashMap<String, HashMap<ProcessId, Status>>,
+    answers: HashMap<String, Answer>,
 }
 
+/// All processes of an outpost, or why it can't be asked.
+type Answer = std::result::Result<HashMap<ProcessId, Status>, String>;
+
 impl Asked<'_> {
-    async fn status_of(&mut self, process: &Process) -> Option<Status> {
+    async fn status_of(&mut self, process: &Process) -> std::result::Result<Option<Status>, String> {
         let key = &process.environment;
-        let id = ProcessId::new(process.id.as_str()).ok()?;
-        let live = self.inner.environments.find(key)?.live()?;
+        let Ok(id) = ProcessId::new(process.id.as_str()) else { return Ok(None) };
+        let Some(live) = self.inner.environments.find(key).and_then(|slot| slot.live()) else {
+            return self.inner.out_of_reach(key).map_or(Ok(None), Err);
+        };
+        if !self.answers.contains_key(key) {
+            let answer = match tokio::time::timeout(GLANCE, live.outpost.processes()).await {
+                Ok(Ok(all)) => Ok(all.into_iter().map(|status| (status.id.clone(), status)).collect()),
+                Ok(Err(error)) => Err(error.to_string()),
+                Err(_) => Err(silent()),
+            };
+            self.answers.insert(key.clone(), answer);
+        }
+        let known = match self.answers.get(key) {
+            Some(Ok(all)) => all.get(&id).cloned(),
+            Some(Err(why)) => return Err(why.clone()),
+            None => None,
+        };
         // Whether it waits for input is only told of one that is asked about.
-        if process.pty {
-            return live.outpost.status(id).await.ok();
+        if process.pty
+            && let Ok(Ok(status)) = tokio::time::timeout(GLANCE, live.outpost.status(id)).await
+        {
+            return Ok(Some(status));
         }
-        if !self.statuses.contains_key(key) {
-            let all = tokio::time::timeout(ANSWER, live.outpost.processes()).await.ok()?.ok()?;
-            let all = all.into_iter().map(|status| (status.id.clone(), status)).collect();
-            self.statuses.insert(key.clone(), all);
-        }
-        self.statuses.get(key)?.get(&id).cloned()
+        Ok(known)
     }
+}
+
+fn silent() -> String {
+    format!("no answer in {} s", GLANCE.as_secs())
 }
 
 pub(crate) fn gone(id: &str, why: &str) -> Error {

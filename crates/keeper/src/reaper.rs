@@ -5,14 +5,20 @@
 
 use crate::ending::{Ending, Why};
 use crate::environments::Environments;
-use crate::slot::{Phase, Slot};
+use crate::place::Kept;
+use crate::slot::{Live, Phase, Slot};
+use farshell_api::environment::EnvironmentState;
+use farshell_engine::{Error, Kind, Outpost, Result};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// How long an outpost may take to say what runs in it.
-const ANSWER: Duration = Duration::from_secs(5);
+/// How long an outpost may take to say what runs in it, with the connection that may have to be made for that.
+const ANSWER: Duration = Duration::from_secs(30);
+
+/// How often an outpost may be silent in a place that is awake, until that is put away. It costs, and its files are kept.
+const SILENT: u32 = 2;
 
 /// When the reaper looks next.
 #[derive(Debug, Default)]
@@ -67,38 +73,111 @@ pub(crate) async fn run(environments: Arc<Environments>) {
 
 async fn reap(environments: &Arc<Environments>, slot: &Arc<Slot>) {
     let _life = slot.life.lock().await;
-    let mut ending = Ending { live: slot.live(), place: None };
-    // What sleeps already is not woken for its end.
-    let unconnected = ending.live.as_ref().is_some_and(|live| !live.outpost.is_connected());
-    if unconnected && environments.sleeps(slot).await {
-        ending.place = ending.live.take().map(|live| Arc::clone(&live.place));
-    }
-    // Commands that nobody here knows of: of a server that is gone, say.
-    let strangers = match &ending.live {
-        // Nothing ran when it was left, and nobody has come since: to ask would wake it.
-        Some(live) if live.outpost.rests() => false,
-        Some(live) => match tokio::time::timeout(ANSWER, live.outpost.info()).await {
-            Ok(Ok(info)) => info.running > 0,
-            _ => false,
-        },
-        None => false,
-    };
+    let mut asked = ask(environments, slot).await;
     let doomed = {
         let mut inner = slot.lock();
         inner.reaping = false;
-        if strangers {
+        inner.silent = if matches!(asked, Ok(Asked::Silent { .. })) { inner.silent + 1 } else { 0 };
+        if let Ok(Asked::Silent { place, error }) = asked {
+            asked = match inner.silent >= SILENT && inner.keeps() {
+                // What was left of it before is the same place.
+                true => {
+                    Ok(Asked::Idle(Ending { live: None, place: inner.leftover.is_none().then_some(place) }))
+                }
+                false => Err(error),
+            };
+        }
+        if matches!(asked, Ok(Asked::Runs)) {
             inner.used();
         }
         let expired = inner.expiry().is_some_and(|expiry| expiry <= Instant::now());
-        if expired {
-            slot.change_phase(&mut inner, Phase::Ending);
-        } else if let Some(expiry) = inner.expiry() {
-            environments.common.timer.no_later_than(expiry);
+        match &asked {
+            Ok(_) if expired => slot.change_phase(&mut inner, Phase::Ending),
+            // It stays known, and is asked again after another lifetime. Its outpost has a lease of its own.
+            Err(_) if expired => {
+                if let Phase::Ready(live) = &inner.phase {
+                    inner.leftover = Some(Arc::clone(&live.place));
+                }
+                slot.change_phase(&mut inner, Phase::Absent(EnvironmentState::Failed));
+            }
+            _ => {
+                if let Some(expiry) = inner.expiry() {
+                    environments.common.timer.no_later_than(expiry);
+                }
+            }
         }
         expired
     };
-    if doomed {
-        // If it fails, that is recorded, and tried again later.
-        let _ = environments.end(slot, ending, Why::Idle).await;
+    match asked {
+        Ok(Asked::Idle(ending)) if doomed => {
+            // If it fails, that is recorded, and tried again later.
+            let _ = environments.end(slot, ending, Why::Idle).await;
+        }
+        Err(mut error) if doomed => {
+            error.message = format!("nobody can say whether something runs in it: {}", error.message);
+            environments.failed(slot, &error).await;
+        }
+        _ => {}
+    }
+}
+
+enum Asked {
+    /// Nothing runs in it: this is to be ended.
+    Idle(Ending),
+    /// Commands of which nobody here knows: of a server that is gone, or of a call that lost its connection.
+    Runs,
+    /// Its place is there and awake, and nobody in it answers. That does not mean that nothing runs.
+    Silent { place: Arc<Kept>, error: Error },
+}
+
+/// Asks an environment that nobody uses what runs in it.
+///
+/// # Errors
+/// It can't be asked, which does not mean that nothing runs.
+async fn ask(environments: &Arc<Environments>, slot: &Arc<Slot>) -> Result<Asked> {
+    let live = slot.live();
+    let all = |live: Option<Arc<Live>>| Ok(Asked::Idle(Ending { live, place: None }));
+    let (outpost, awake) = match &live {
+        Some(live) if live.outpost.is_connected() => (live.outpost.clone(), None),
+        // Nobody was ever in it.
+        None if slot.lock().row.place.is_none() => return all(None),
+        _ => {
+            let place = match environments.look(slot).await {
+                Ok(Some(place)) if !place.sleeps() => place,
+                // What sleeps already is not woken for its end, and what is gone is not brought back.
+                Ok(_) => {
+                    let place = live.map(|live| Arc::clone(&live.place));
+                    return Ok(Asked::Idle(Ending { live: None, place }));
+                }
+                Err(error) => match live {
+                    // Nothing ran when it was left, and nobody has come since.
+                    Some(live) if live.outpost.rests() => return all(Some(live)),
+                    _ => return Err(error),
+                },
+            };
+            match &live {
+                // To ask would wake it.
+                Some(known) if known.outpost.rests() => return all(live),
+                Some(known) => (known.outpost.clone(), Some(Arc::clone(&known.place))),
+                None => {
+                    let place = Arc::new(Kept::new(place, slot.lock().gate.clone()));
+                    (Outpost::new(Arc::<Kept>::clone(&place)), Some(place))
+                }
+            }
+        }
+    };
+    let error = match tokio::time::timeout(ANSWER, outpost.info()).await {
+        Ok(Ok(info)) if info.running > 0 => return Ok(Asked::Runs),
+        Ok(Ok(_)) => return all(live),
+        Ok(Err(error)) => error,
+        Err(_) => Error::new(
+            Kind::TimedOut,
+            format!("asking the outpost of {}", slot.key),
+            format!("no answer in {} s", ANSWER.as_secs()),
+        ),
+    };
+    match awake {
+        Some(place) => Ok(Asked::Silent { place, error }),
+        None => Err(error),
     }
 }

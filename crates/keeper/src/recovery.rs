@@ -5,9 +5,9 @@
 //! that need it wait for that, and others don't.
 
 use crate::askpass;
-use crate::background::pause;
+use crate::background::{begun, pause};
 use crate::ending::{Ending, REMOVING, Why};
-use crate::environments::outpost_replaced;
+use crate::environments::{Environments, outpost_replaced};
 use crate::promotion::keep_only;
 use crate::slot::{Live, Phase, Slot};
 use crate::{Inner, from_store, now};
@@ -28,7 +28,6 @@ use tokio::time::Instant;
 const STAY: Duration = Duration::from_secs(10);
 
 const LOST: &str = "the outpost that ran it is gone: nobody can say how it ended";
-const NEVER: &str = "it was recorded, and the server ended before it was started";
 
 impl Inner {
     /// # Errors
@@ -56,7 +55,12 @@ impl Inner {
     }
 
     async fn find_again(self: &Arc<Self>, slot: Arc<Slot>, life: OwnedMutexGuard<()>, rows: Vec<ProcessRow>) {
-        let state = slot.lock().row.state;
+        let state = {
+            let mut inner = slot.lock();
+            // Until they are found, or known to be gone, nothing is ended in which they may run.
+            inner.unseen = u32::try_from(rows.len()).unwrap_or(u32::MAX);
+            inner.row.state
+        };
         let mut life = Some(life);
         let mut attempt = 0;
         match state {
@@ -69,7 +73,7 @@ impl Inner {
                 // Somebody else was faster, in a pause of ours.
                 Some(live) => Ok(live),
                 None if slot.lock().retired => break,
-                None => match self.connect_again(&slot).await {
+                None => match self.environments.connect_again(&slot).await {
                     Ok(None) => break,
                     Ok(Some(live)) => Ok(live),
                     Err(error) => Err(error),
@@ -78,6 +82,7 @@ impl Inner {
             match found {
                 Ok(live) => {
                     self.take_up(&slot, &live, rows).await;
+                    slot.seen();
                     return;
                 }
                 Err(error) => {
@@ -89,7 +94,7 @@ impl Inner {
                     }
                     // What runs there may well run on: it is not given up, and calls get their turn meanwhile.
                     drop(life.take());
-                    tokio::time::sleep(pause(attempt)).await;
+                    slot.pause(pause(attempt)).await;
                     attempt += 1;
                     life = Some(Arc::clone(&slot.life).lock_owned().await);
                 }
@@ -98,6 +103,7 @@ impl Inner {
         for mut row in rows {
             self.complete(&mut row, ProcessState::Lost, Some(LOST.into()), None).await;
         }
+        slot.seen();
     }
 
     /// Ends an environment whose keeper died while it did that.
@@ -116,36 +122,6 @@ impl Inner {
         if let Err(error) = ended.await {
             self.environments.failed(slot, &error).await;
         }
-    }
-
-    /// Connects to the place of an environment as it was recorded. `None` if it is gone or sleeps: it is not made or
-    /// woken for that, and the record says so.
-    async fn connect_again(&self, slot: &Arc<Slot>) -> Result<Option<Arc<Live>>> {
-        let (backend, spec) = self.environments.backend_of(slot)?;
-        let place = match backend.find(&spec).await? {
-            Some(place) if !place.sleeps() => place,
-            ended => return self.environments.found_ended(slot, ended).await.map(|()| None),
-        };
-        let live = Arc::new(self.environments.connect(slot, place).await?);
-        let replaced = {
-            let mut inner = slot.lock();
-            let known = inner.row.place.as_ref();
-            let replaced = known.is_some_and(|known| known.id != live.identity.id)
-                || inner.row.instance.as_ref().is_some_and(|known| *known != live.instance());
-            let (lifetime, last_used) = remaining(inner.row.lifetime_seconds, inner.row.last_used_at);
-            inner.set_lifetime(lifetime);
-            inner.last_used = last_used;
-            inner.row.last_used_at = inner.row.last_used_at.min(now());
-            inner.set_place(&live);
-            inner.row.note = None;
-            inner.leftover = None;
-            slot.change_phase(&mut inner, Phase::Ready(Arc::clone(&live)));
-            replaced
-        };
-        let event = replaced.then(|| outpost_replaced(slot, &live));
-        let row = slot.lock().row();
-        let _ = self.common.store.put_environment(row, event).await;
-        Ok(Some(live))
     }
 
     /// Takes up what runs in an environment that was found again.
@@ -181,21 +157,52 @@ impl Inner {
             return self.complete(&mut row, ProcessState::Lost, Some(LOST.into()), None).await;
         }
         // The request to start it may still be on its way, from the keeper that died.
-        match live.outpost.forbid(id).await {
+        match begun(live, &id, &row).await {
             Ok(status) => {
                 self.is_running(&mut row, &status).await;
                 self.watch(slot.adopt(live, true), row, unfinished);
             }
-            Err(error) if error.kind == Kind::NotFound => {
-                let (state, note) = match row.process.state {
-                    ProcessState::Starting => (ProcessState::NotStarted, NEVER),
-                    _ => (ProcessState::Lost, "its outpost no longer knows of it"),
+            Err(error) => {
+                let (state, note) = match error.kind {
+                    Kind::NotStarted => (ProcessState::NotStarted, error.message),
+                    Kind::NotFound => (ProcessState::Lost, "its outpost no longer knows of it".to_owned()),
+                    // Out of reach again, or gone: its watcher has the patience to find out.
+                    _ => return self.watch(slot.adopt(live, true), row, unfinished),
                 };
-                self.complete(&mut row, state, Some(note.into()), None).await;
+                self.complete(&mut row, state, Some(note), None).await;
             }
-            // Out of reach again: its watcher has the patience.
-            Err(_) => self.watch(slot.adopt(live, true), row, unfinished),
         }
+    }
+}
+
+impl Environments {
+    /// Connects to the place of an environment as it was recorded. `None` if it is gone or sleeps: it is not made or
+    /// woken for that, and the record says so. The caller holds its lock.
+    pub(crate) async fn connect_again(&self, slot: &Arc<Slot>) -> Result<Option<Arc<Live>>> {
+        let place = match self.look(slot).await? {
+            Some(place) if !place.sleeps() => place,
+            ended => return self.found_ended(slot, ended).await.map(|()| None),
+        };
+        let live = Arc::new(self.connect(slot, place).await?);
+        let replaced = {
+            let mut inner = slot.lock();
+            let known = inner.row.place.as_ref();
+            let replaced = known.is_some_and(|known| known.id != live.identity.id)
+                || inner.row.instance.as_ref().is_some_and(|known| *known != live.instance());
+            let (lifetime, last_used) = remaining(inner.row.lifetime_seconds, inner.row.last_used_at);
+            inner.set_lifetime(lifetime);
+            inner.last_used = last_used;
+            inner.row.last_used_at = inner.row.last_used_at.min(now());
+            inner.set_place(&live);
+            inner.row.note = None;
+            inner.leftover = None;
+            slot.change_phase(&mut inner, Phase::Ready(Arc::clone(&live)));
+            replaced
+        };
+        let event = replaced.then(|| outpost_replaced(slot, &live));
+        let row = slot.lock().row();
+        let _ = self.common.store.put_environment(row, event).await;
+        Ok(Some(live))
     }
 }
 

@@ -4,7 +4,7 @@ use crate::demand::Waiter;
 use crate::ending::{Ending, Why};
 use crate::slot::{Live, Phase, Slot};
 use crate::{Inner, api_error};
-use farshell_api::environment::{KeptFiles, Refusal, RemoveRequest, RemoveResult};
+use farshell_api::environment::{Forgotten, KeptFiles, Refusal, RemoveRequest, RemoveResult};
 use farshell_api::run::Target;
 use farshell_engine::{Error, Kind, Result, Spec, TaskName};
 use farshell_protocol::process::State;
@@ -13,6 +13,10 @@ use std::time::Duration;
 
 /// How long those who use an environment may take to notice that what they ran was killed.
 const NOTICED: Duration = Duration::from_secs(10);
+/// How long others may take who make the environment, or look for it.
+const TURN: Duration = Duration::from_secs(120);
+/// How long an outpost may take to say what runs.
+const LIST: Duration = Duration::from_secs(10);
 /// How long an outpost may take for a kill, beside the grace.
 const ANSWER: Duration = Duration::from_secs(30);
 
@@ -44,36 +48,42 @@ impl Inner {
         if request.stop && request.files {
             return Err(crate::request::invalid("files", "what is only put away keeps its files"));
         }
+        if request.stop && request.forget {
+            return Err(crate::request::invalid("forget", "what is forgotten is not put away"));
+        }
         let why = if request.stop { Why::Stopped } else { Why::Removed };
         let mut under_way = Vec::new();
         for slot in slots {
             let inner = Arc::clone(self);
             let key = slot.key.clone();
-            let (force, files) = (request.force, request.files);
+            let (how, files) = (How { force: request.force, forget: request.forget }, request.files);
             // Side by side: each may take as long as its place does.
             under_way.push((
                 key,
                 self.common.tasks.spawn(async move {
                     // What only waits in a queue is given up, and does not keep this waiting.
                     let waiter = Waiter::to_remove(&slot);
-                    let _life = slot.life.lock().await;
+                    let life = tokio::time::timeout(TURN, slot.life.lock()).await;
+                    let _life = life.map_err(|_| still_made(&slot.key))?;
                     drop(waiter);
                     let had = inner.environments.backend_of(&slot);
-                    inner.remove_one(&slot, force, why).await?;
+                    let left = inner.remove_one(&slot, how, why).await?;
                     match (why, had) {
+                        _ if left.is_some() => Ok((None, left)),
                         (Why::Removed, Ok((backend, spec))) if files => {
-                            backend.remove_files(&spec).await.map(|()| None)
+                            backend.remove_files(&spec).await.map(|()| (None, None))
                         }
                         (Why::Removed, Err(error)) if files => Err(error),
-                        (Why::Removed, Ok((backend, spec))) => Ok(backend.kept_files(&spec).await),
-                        _ => Ok(None),
+                        (Why::Removed, Ok((backend, spec))) => Ok((backend.kept_files(&spec).await, None)),
+                        _ => Ok((None, None)),
                     }
                 }),
             ));
         }
         for (key, removal) in under_way {
             match removal.await.ok().flatten().unwrap_or_else(|| Err(crate::closed())) {
-                Ok(kept) => {
+                Ok((_, Some(left))) => result.forgotten.push(Forgotten { key, left }),
+                Ok((kept, None)) => {
                     result.kept.extend(kept.map(|location| KeptFiles { key: key.clone(), location }));
                     result.removed.push(key);
                 }
@@ -108,21 +118,21 @@ impl Inner {
                 continue;
             }
             let Ok(_life) = tokio::time::timeout(ANSWER, slot.life.lock()).await else { continue };
-            let _ = tokio::time::timeout(ANSWER, self.remove_one(&slot, false, Why::Stopped)).await;
+            let _ = tokio::time::timeout(ANSWER, self.remove_one(&slot, How::default(), Why::Stopped)).await;
         }
     }
 
-    /// The caller holds the environment's lock.
-    async fn remove_one(self: &Arc<Self>, slot: &Arc<Slot>, force: bool, why: Why) -> Result<()> {
+    /// Says what is left, if it was forgotten. The caller holds the environment's lock.
+    async fn remove_one(self: &Arc<Self>, slot: &Arc<Slot>, how: How, why: Why) -> Result<Option<String>> {
         let live = slot.live();
         let busy = {
             let mut inner = slot.lock();
             if inner.retired {
-                return Ok(());
+                return Ok(None);
             }
             let busy = inner.busy();
-            if busy && !force {
-                return Err(in_use(&slot.key, inner.foreground, inner.background));
+            if busy && !how.force {
+                return Err(in_use(&slot.key, inner.foreground, inner.background + inner.unseen));
             }
             // Calls that come from here on wait, and make it anew.
             slot.change_phase(&mut inner, Phase::Ending);
@@ -131,20 +141,50 @@ impl Inner {
         if let (true, Some(live)) = (busy, &live) {
             kill_all(slot, live).await;
         }
-        let place = match &live {
+        let ended = match &live {
+            Some(_) => self.environments.end(slot, Ending { live, place: None }, why).await,
             None => match self.environments.place_of(slot).await {
-                Ok(place) => place,
-                // What can't be found can't be ended; whoever insists has it forgotten.
-                Err(_) if force => None,
+                Ok(place) => self.environments.end(slot, Ending { live: None, place }, why).await,
+                // Nobody was ever in it: a host whose name was mistyped, say.
+                Err(_) if how.force && slot.lock().was().is_none() => {
+                    self.environments.end(slot, Ending::default(), why).await
+                }
                 Err(error) => {
                     self.environments.failed(slot, &error).await;
-                    return Err(error.with_hint("`--force` forgets it; something of it may be left"));
+                    Err(error)
                 }
             },
-            Some(_) => None,
         };
-        self.environments.end(slot, Ending { live, place }, why).await
+        match ended {
+            Ok(()) => Ok(None),
+            Err(error) if how.forget => Ok(Some(self.environments.forget(slot, &error).await)),
+            Err(error) if why == Why::Removed => Err(not_removed(slot, error)),
+            Err(error) => Err(error),
+        }
     }
+}
+
+/// What a removal may do.
+#[derive(Clone, Copy, Debug, Default)]
+struct How {
+    /// End also what runs.
+    force: bool,
+    /// Let go of what can't be ended.
+    forget: bool,
+}
+
+fn still_made(key: &str) -> Error {
+    let message = format!("it is being made or looked for, and that was not over after {} s", TURN.as_secs());
+    Error::new(Kind::Busy, format!("removing environment {key}"), message).with_hint("try again")
+}
+
+/// Says what was not done, and what there is to do about it.
+fn not_removed(slot: &Slot, error: Error) -> Error {
+    let hint = error.hint.clone().map_or_else(String::new, |hint| format!("{hint}; "));
+    let key = &slot.key;
+    error.with_hint(format!(
+        "{hint}nothing is known to have ended there, and the environment stays in the list: try again when its place can be reached, or `farshell env rm --forget {key}` forgets it and leaves what is there to its lease"
+    ))
 }
 
 fn in_use(key: &str, foreground: u32, background: u32) -> Error {
@@ -156,7 +196,7 @@ fn in_use(key: &str, foreground: u32, background: u32) -> Error {
 /// Kills all that runs, so that each process is recorded as killed and not as lost.
 async fn kill_all(slot: &Slot, live: &Live) {
     let grace = slot.lock().grace;
-    let Ok(Ok(all)) = tokio::time::timeout(ANSWER, live.outpost.processes()).await else { return };
+    let Ok(Ok(all)) = tokio::time::timeout(LIST, live.outpost.processes()).await else { return };
     let ids: Vec<_> = all
         .into_iter()
         .filter(|status| matches!(status.state, State::Running | State::Queued))

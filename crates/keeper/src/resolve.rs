@@ -149,7 +149,7 @@ impl Resolver {
         if let Some((_, resolved)) = self.lock().get(&who).filter(same) {
             return Ok(Arc::clone(resolved));
         }
-        let resolved = Arc::new(self.read(target)?);
+        let resolved = Arc::new(self.read(target, None)?);
         let mut known = self.lock();
         if known.len() >= MOST_REMEMBERED {
             known.clear();
@@ -168,13 +168,14 @@ impl Resolver {
         cwd.map(|cwd| PathBuf::from(OsStr::from_bytes(&cwd.0))).or_else(|| self.world.cwd.clone())
     }
 
-    fn read(&self, target: &Target) -> Result<Resolved> {
+    /// `recorded`: where the place is that an environment was made from, which counts more than today's settings.
+    fn read(&self, target: &Target, recorded: Option<&BTreeMap<String, String>>) -> Result<Resolved> {
         let context = self.context(target)?;
         let environment = context.environment.clone();
         let config = Config::load(context).map_err(|error| {
             Error::new(Kind::Invalid, "reading the settings", error.to_string()).with_hint(error.hint())
         })?;
-        let settings = match config.resolve() {
+        let mut settings = match config.resolve() {
             Ok(resolved) => resolved.settings,
             Err(problems) => {
                 return Err(Error::new(Kind::Invalid, "checking the settings", problems.to_string()).with_hint(
@@ -182,6 +183,9 @@ impl Resolver {
                 ));
             }
         };
+        if let Some(recorded) = recorded {
+            spec::locate(&mut settings.backend, recorded);
+        }
         let mounts =
             matches!(&settings.backend, settings::Backend::Docker(docker) if docker.mount_cwd_to_workspace);
         let named = settings.cwd.on_host().filter(|_| mounts);
@@ -200,7 +204,7 @@ impl Resolver {
     }
 
     /// The backend that has an environment, to be found again without a caller: by what this server knows, and where
-    /// the engine was when the environment was made.
+    /// the engine, the account or the host was when the environment was made. Today's settings may name another.
     ///
     /// # Errors
     /// As [`Resolver::resolve`].
@@ -215,7 +219,7 @@ impl Resolver {
             .filter_map(|name| Some(((*name).to_owned(), Text::from(spec.get(*name)?.as_str()))));
         let caller = Caller { cwd: None, env: Some(own.chain(engine).collect()) };
         let target = Target { backend: Some(name.to_owned()), caller: Some(caller), ..Target::default() };
-        Ok(Arc::clone(&self.resolve(&target)?.backend))
+        Ok(self.read(&target, Some(spec))?.backend)
     }
 
     fn context(&self, target: &Target) -> Result<Context> {

@@ -3,9 +3,9 @@
 //! A shell ends with its outpost. Before that its session is asked for what a fresh shell can begin with, and whoever uses
 //! the session next finds that again. Everything else of a shell is lost, and said to be.
 //!
-//! A place that costs as long as somebody is connected is left alone when nobody uses it, and may go to sleep by itself from
-//! then on: what its sessions would leave is noted before that, and counts only if their outpost is gone when somebody
-//! comes.
+//! A place that costs as long as somebody is connected is left alone when nobody uses it, and may go to sleep by itself, or
+//! reach the end of its life, at any time: what its sessions would leave is noted soon after each command, and once more
+//! before it is left. That counts only if their outpost is gone when somebody comes.
 //!
 //! Variables that came with calls are not among it: they may be secret, and the next call brings them along.
 
@@ -15,7 +15,7 @@ use farshell_api::Text;
 use farshell_engine::capture::Capture;
 use farshell_engine::client::new_process_id;
 use farshell_engine::environment::SessionDefaults;
-use farshell_engine::{Kind, Outpost, Result};
+use farshell_engine::{Kind, Outpost, Place, Result};
 use farshell_protocol::SessionName;
 use farshell_protocol::process::{Start, Surroundings, What};
 use serde::{Deserialize, Serialize};
@@ -24,12 +24,16 @@ use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// Where a record has it.
 const RESTING: &str = "resting";
 const GIVEN: &str = "given";
 /// How long all sessions together may take to say what they have.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long after a command it is noted what sessions would leave, and how long that is put off for further commands.
+const SOON: Duration = Duration::from_secs(1);
+const AT_LAST: Duration = Duration::from_secs(15);
 /// What is kept of one session, and of all, in bytes. One that has more begins as any new one does.
 const MOST: usize = 128 << 10;
 const MOST_OF_ALL: usize = 1 << 20;
@@ -43,35 +47,52 @@ const SHELLS_OWN: &[&[u8]] = &[b"_", b"SHLVL", b"PWD", b"OLDPWD"];
 pub(crate) struct Left {
     cwd: Text,
     env: Vec<(Text, Text)>,
+    /// The outpost in which it was. As long as that lives, so does the session.
+    instance: String,
 }
 
 /// The sessions of an environment that was put away, by the names that their outpost had for them.
 #[derive(Debug, Default)]
 pub(crate) struct Resting {
-    /// The outpost in which they were. As long as that lives, so do they.
-    instance: String,
     sessions: BTreeMap<String, Left>,
     /// Names of variables that came with calls.
     given: BTreeSet<Text>,
+    /// When the environment had last been used at the time of the last note. `None`: it has been used since.
+    noted: Option<Instant>,
+    /// Somebody is about to note it.
+    soon: bool,
+}
+
+/// What becomes of notes on sessions that are in use again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Notes {
+    /// The place may end by itself: they stay until there are newer ones.
+    Stay,
+    /// Nobody will note anything before the place is put away, and until then anything may change.
+    Go,
+}
+
+impl Notes {
+    pub(crate) fn on(place: &dyn Place) -> Self {
+        if place.rests_after().is_some() { Self::Stay } else { Self::Go }
+    }
 }
 
 impl Resting {
     /// As an earlier keeper has recorded it.
     pub(crate) fn recorded(settings: &Value) -> Self {
         let of = |value: Option<&Value>| value.cloned().unwrap_or_default();
-        let resting = of(settings.get(RESTING));
         Self {
-            instance: of(resting.get("instance")).as_str().unwrap_or_default().to_owned(),
-            sessions: serde_json::from_value(of(resting.get("sessions"))).unwrap_or_default(),
+            sessions: serde_json::from_value(of(settings.get(RESTING))).unwrap_or_default(),
             given: serde_json::from_value(of(settings.get(GIVEN))).unwrap_or_default(),
+            ..Self::default()
         }
     }
 
     pub(crate) fn record(&self, settings: &mut Map<String, Value>) {
         match self.sessions.is_empty() {
             true => settings.remove(RESTING),
-            false => settings
-                .insert(RESTING.into(), json!({ "instance": self.instance, "sessions": self.sessions })),
+            false => settings.insert(RESTING.into(), json!(self.sessions)),
         };
         match self.given.is_empty() {
             true => settings.remove(GIVEN),
@@ -89,13 +110,19 @@ impl Resting {
         !new.is_empty()
     }
 
-    /// This outpost is there: what was left in it is not left. True if something was.
-    pub(crate) fn lives(&mut self, instance: &str) -> bool {
-        let lives = self.instance == instance && !self.sessions.is_empty();
-        if lives {
-            self.sessions.clear();
+    /// This outpost is there, and used: what was left in it is not left. True if there is something to be recorded.
+    pub(crate) fn lives(&mut self, instance: &str, notes: Notes) -> bool {
+        self.noted = None;
+        let before = self.sessions.len();
+        if notes == Notes::Go {
+            self.sessions.retain(|_, left| left.instance != instance);
         }
-        lives
+        self.sessions.len() != before
+    }
+
+    /// Of the sessions of this outpost, these are open: of the others nothing is to come back.
+    fn closed(&mut self, instance: &str, open: &BTreeSet<String>) {
+        self.sessions.retain(|name, left| left.instance != instance || open.contains(name));
     }
 
     /// Nothing of it is to come back.
@@ -103,10 +130,9 @@ impl Resting {
         self.sessions.clear();
     }
 
-    fn put(&mut self, instance: String, left: BTreeMap<String, Left>) {
+    fn put(&mut self, left: BTreeMap<String, Left>) {
         // Those that nobody has used since the last time are as they were.
         self.sessions.extend(left);
-        self.instance = instance;
         let size =
             |left: &Left| left.env.iter().map(|(name, value)| name.0.len() + value.0.len()).sum::<usize>();
         let mut all = 0;
@@ -117,21 +143,68 @@ impl Resting {
     }
 }
 
-/// Asks all sessions of an environment what they leave.
-pub(crate) async fn collect(slot: &Slot, live: &Live) {
+/// Asks all sessions of an environment what they leave. False: not all could be asked.
+pub(crate) async fn collect(slot: &Slot, live: &Live) -> bool {
     let mut left = BTreeMap::new();
+    let mut open = None;
     let given = slot.lock().resting.given.clone();
+    let instance = live.instance();
     let asking = async {
         let Ok(sessions) = live.outpost.sessions().await else { return };
+        open = Some(sessions.iter().map(|session| session.name.as_str().to_owned()).collect());
         for session in sessions.into_iter().filter(|session| !session.busy) {
             if let Some(env) = exports(&live.outpost, &session.name, &given).await {
                 let cwd = Text(session.cwd);
-                left.insert(session.name.as_str().to_owned(), Left { cwd, env });
+                let instance = instance.clone();
+                left.insert(session.name.as_str().to_owned(), Left { cwd, env, instance });
             }
         }
     };
-    let _ = tokio::time::timeout(PATIENCE, asking).await;
-    slot.lock().resting.put(live.instance(), left);
+    let in_time = tokio::time::timeout(PATIENCE, asking).await.is_ok();
+    let asked = in_time && open.is_some();
+    let mut inner = slot.lock();
+    if let Some(open) = &open {
+        inner.resting.closed(&instance, open);
+    }
+    inner.resting.put(left);
+    asked
+}
+
+/// Has it noted soon what the sessions of an environment would leave, if its place may end by itself.
+pub(crate) fn note_soon(slot: &Arc<Slot>, live: &Arc<Live>) {
+    if live.place.rests_after().is_none() {
+        return;
+    }
+    {
+        let mut inner = slot.lock();
+        if !inner.keeps() || std::mem::replace(&mut inner.resting.soon, true) {
+            return;
+        }
+    }
+    let (slot, live) = (Arc::clone(slot), Arc::clone(live));
+    slot.clone().spawn(async move {
+        let begun = Instant::now();
+        loop {
+            tokio::time::sleep(SOON).await;
+            let inner = slot.lock();
+            let quiet = inner.foreground == 0 && inner.last_used.elapsed() >= SOON;
+            if quiet || begun.elapsed() >= AT_LAST {
+                break;
+            }
+        }
+        let before = {
+            let mut inner = slot.lock();
+            inner.resting.soon = false;
+            inner.last_used
+        };
+        if live.outpost.rests() || !slot.live().is_some_and(|now| Arc::ptr_eq(&now, &live)) {
+            return;
+        }
+        if collect(&slot, &live).await {
+            slot.lock().resting.noted = Some(before);
+        }
+        slot.record_soon(None);
+    });
 }
 
 /// Notes what the sessions of an environment would leave, which may go to sleep by itself from now on. False: somebody has
@@ -146,11 +219,15 @@ pub(crate) async fn note(slot: &Arc<Slot>) -> bool {
     if before.is_none() || !slot.lock().keeps() {
         return before.is_some();
     }
-    collect(slot, &live).await;
+    if slot.lock().resting.noted == before {
+        return true;
+    }
+    let asked = collect(slot, &live).await;
     if used(slot) != before {
-        slot.lock().resting.lives(&live.instance());
+        slot.lock().resting.lives(&live.instance(), Notes::on(&*live.place));
         return false;
     }
+    slot.lock().resting.noted = before.filter(|_| asked);
     slot.record_soon(None);
     true
 }
@@ -204,8 +281,11 @@ impl Slot {
         defaults: SessionDefaults,
         name: &SessionName,
     ) -> Result<Option<String>> {
+        let live = self.live();
+        let instance = live.as_ref().map(|live| live.instance()).unwrap_or_default();
         let left = self.lock().resting.sessions.get(name.as_str()).cloned();
-        let Some(Left { cwd, env }) = left else {
+        // Of one that was closed in an outpost that lives, nothing is to come back.
+        let Some(Left { cwd, env, .. }) = left.filter(|left| left.instance != instance) else {
             let created = defaults.open(outpost, name).await?;
             return Ok(if created { self.session_opened(name.as_str()) } else { None });
         };
@@ -220,7 +300,18 @@ impl Slot {
             }
             Err(error) => return Err(error),
         };
-        self.lock().resting.sessions.remove(name.as_str());
+        {
+            let resting = &mut self.lock().resting;
+            match live.map_or(Notes::Go, |live| Notes::on(&*live.place)) {
+                Notes::Go => drop(resting.sessions.remove(name.as_str())),
+                // It is in this outpost now, as it was noted.
+                Notes::Stay => {
+                    if let Some(left) = resting.sessions.get_mut(name.as_str()) {
+                        left.instance = instance;
+                    }
+                }
+            }
+        }
         if !created {
             return Ok(None);
         }
@@ -249,24 +340,33 @@ mod tests {
 
     #[test]
     fn it_is_recorded_and_bounded_and_gone_while_its_outpost_lives() {
-        let left =
-            |bytes: usize| Left { cwd: "/x".into(), env: vec![("A".into(), vec![b'x'; bytes].into())] };
+        let left = |instance: &str, bytes: usize| Left {
+            cwd: "/x".into(),
+            env: vec![("A".into(), vec![b'x'; bytes].into())],
+            instance: instance.into(),
+        };
         let mut resting = Resting::default();
         assert!(resting.given(&[(ByteBuf::from("T"), ByteBuf::from("1"))]));
         assert!(!resting.given(&[(ByteBuf::from("T"), ByteBuf::from("2"))]));
-        resting.put("i".into(), BTreeMap::from([("a".into(), left(1)), ("b".into(), left(2))]));
+        resting.put(BTreeMap::from([("a".into(), left("i", 1)), ("b".into(), left("j", 2))]));
         let mut settings = Map::new();
         resting.record(&mut settings);
         let mut again = Resting::recorded(&settings.clone().into());
         assert_eq!((&again.sessions, &again.given), (&resting.sessions, &resting.given));
-        again.lives("another");
+        assert!(!again.lives("another", Notes::Go) && !again.lives("i", Notes::Stay));
         assert_eq!(again.sessions.len(), 2);
-        again.lives("i");
-        assert!(again.sessions.is_empty());
+        again.closed("i", &BTreeSet::from(["a".into()]));
+        assert_eq!(again.sessions.len(), 2, "one is open, and of the other another outpost knows");
+        again.closed("j", &BTreeSet::from(["a".into()]));
+        assert_eq!(again.sessions.keys().collect::<Vec<_>>(), ["a"], "it was closed");
+        again.put(BTreeMap::from([("b".into(), left("j", 2))]));
+        assert!(again.lives("i", Notes::Go), "the other one was in another outpost");
+        assert_eq!(again.sessions.keys().collect::<Vec<_>>(), ["b"]);
+        again.forget();
         again.record(&mut settings);
         assert_eq!(settings.keys().collect::<Vec<_>>(), [GIVEN]);
         for n in 0..20 {
-            again.put("j".into(), BTreeMap::from([(n.to_string(), left(MOST))]));
+            again.put(BTreeMap::from([(n.to_string(), left("j", MOST))]));
         }
         assert!(again.sessions.len() < 9, "{}", again.sessions.len());
     }

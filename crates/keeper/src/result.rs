@@ -172,6 +172,14 @@ pub fn run_result(process: &Process, session: &str, capture: &Capture, backgroun
     }
 }
 
+/// Something more is to be said with it.
+pub(crate) fn note(process: &mut Process, more: &str) {
+    process.note = Some(match process.note.take() {
+        Some(note) => format!("{note}; {more}"),
+        None => more.to_owned(),
+    });
+}
+
 /// A process whose session had to begin anew, and why.
 pub(crate) fn began_anew(process: &mut Process, why: &str) {
     process.note = match process.note.take().filter(|note| note == OUT_OF_MEMORY) {

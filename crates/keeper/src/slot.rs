@@ -9,14 +9,14 @@ use crate::now;
 use crate::place::{Gate, Kept};
 use crate::reaper::Timer;
 use crate::resolve::{Resolved, Wanted};
-use crate::resting::Resting;
+use crate::resting::{self, Notes, Resting};
 use crate::shells::Shells;
 use crate::spec;
 use crate::tasks::Tasks;
 use farshell_api::environment::EnvironmentState;
 use farshell_api::run::Place;
 use farshell_config::settings;
-use farshell_engine::backend::{BoxFuture, News};
+use farshell_engine::backend::{BoxFuture, Identity, News};
 use farshell_engine::{Backend, Error, Kind, Outpost};
 use farshell_store::{EnvironmentRow, NewEvent, Store};
 use serde_json::json;
@@ -158,6 +158,8 @@ pub(crate) struct Inner {
     pub(crate) row: EnvironmentRow,
     pub(crate) foreground: u32,
     pub(crate) background: u32,
+    /// Background processes of an earlier keeper, of which nobody knows yet whether they run.
+    pub(crate) unseen: u32,
     pub(crate) last_used: Instant,
     lifetime: Duration,
     touched: Instant,
@@ -165,6 +167,8 @@ pub(crate) struct Inner {
     pub(crate) leftover: Option<Arc<Kept>>,
     /// The way to the place, until it is ended.
     pub(crate) gate: Gate,
+    /// How often in a row its place was there and awake, and nobody in it answered the reaper.
+    pub(crate) silent: u32,
     /// The reaper is on its way.
     pub(crate) reaping: bool,
     /// It is in the records, and not only asked for.
@@ -216,11 +220,13 @@ impl Slot {
                 row,
                 foreground: 0,
                 background: 0,
+                unseen: 0,
                 last_used: Instant::now(),
                 lifetime,
                 touched: Instant::now(),
                 leftover: None,
                 gate: Gate::default(),
+                silent: 0,
                 reaping: false,
                 recorded: false,
                 retired: false,
@@ -271,6 +277,11 @@ impl Slot {
         Entry::In(entered)
     }
 
+    /// Does something beside the calls.
+    pub(crate) fn spawn(self: Arc<Self>, work: impl Future<Output = ()> + Send + 'static) {
+        self.common.tasks.spawn(work);
+    }
+
     /// Writes down what has changed in an environment that can be used, some time soon.
     pub(crate) fn record_soon(self: &Arc<Self>, event: Option<NewEvent>) {
         let slot = Arc::clone(self);
@@ -319,6 +330,32 @@ impl Slot {
     /// When it is to be put away, if nothing happens. `None` while something does, or if there is nothing.
     pub(crate) fn expiry(&self) -> Option<Instant> {
         self.lock().expiry()
+    }
+
+    /// What an earlier keeper left in it is found, or known to be gone.
+    pub(crate) fn seen(&self) {
+        let expiry = {
+            let mut inner = self.lock();
+            inner.unseen = 0;
+            inner.expiry()
+        };
+        if let Some(expiry) = expiry {
+            self.common.timer.no_later_than(expiry);
+        }
+    }
+
+    /// Waits for so long, or until it is forgotten.
+    pub(crate) async fn pause(&self, time: Duration) {
+        let forgotten = async {
+            loop {
+                let left = self.left.notified();
+                if self.lock().retired {
+                    return;
+                }
+                left.await;
+            }
+        };
+        let _ = tokio::time::timeout(time, forgotten).await;
     }
 
     fn leave(&self, background: bool) {
@@ -385,11 +422,26 @@ impl Inner {
         row
     }
 
-    /// It is put away, with what it keeps, and was made from other settings.
+    /// It was made from other settings, and is put away with what it keeps, or out of reach with what runs in it.
     pub(crate) fn keeps_another(&self, resolved: &Resolved) -> bool {
-        matches!(self.phase, Phase::Absent(EnvironmentState::Stopped))
+        let there = match self.phase {
+            Phase::Absent(EnvironmentState::Stopped) => true,
+            Phase::Absent(_) => self.row.place.is_some() || self.leftover.is_some(),
+            _ => false,
+        };
+        there && self.recorded && self.row.spec_hash != resolved.spec_hash
+    }
+
+    /// It was there, and could not be reached, or not be asked.
+    pub(crate) fn may_be_back(&self) -> bool {
+        matches!(self.phase, Phase::Absent(EnvironmentState::Failed))
             && self.recorded
-            && self.row.spec_hash != resolved.spec_hash
+            && self.row.place.is_some()
+    }
+
+    /// The place that it has or had, as far as anybody has seen.
+    pub(crate) fn was(&self) -> Option<Identity> {
+        self.row.place.as_ref().map(|place| Identity { name: place.name.clone(), id: place.id.clone() })
     }
 
     /// Whoever ends its place deletes files that were to be kept.
@@ -403,7 +455,7 @@ impl Inner {
     }
 
     pub(crate) fn busy(&self) -> bool {
-        self.foreground > 0 || self.background > 0
+        self.foreground > 0 || self.background > 0 || self.unseen > 0
     }
 
     pub(crate) fn used(&mut self) {
@@ -452,9 +504,15 @@ impl Inner {
     }
 
     pub(crate) fn set_place(&mut self, live: &Live) {
+        self.silent = 0;
         self.row.place = Some(live.identity.clone());
         self.row.instance = Some(live.instance());
-        self.resting.lives(&live.instance());
+        self.resting.lives(&live.instance(), Notes::on(&*live.place));
+    }
+
+    /// What its outpost may have been told at most.
+    pub(crate) fn longest_lease(&self) -> Duration {
+        self.lifetime.max(HOLD)
     }
 
     fn wanted_lease(&self) -> Duration {
@@ -494,6 +552,8 @@ impl Drop for Use {
         self.slot.leave(self.background);
         if self.background {
             self.lease_changes();
+        } else {
+            resting::note_soon(&self.slot, &self.live);
         }
     }
 }

@@ -13,6 +13,9 @@ use std::path::PathBuf;
 /// The setting that says whether a place's files outlive it.
 pub(crate) const PERSISTENT: &str = "container_persistent";
 
+/// Between the values of a list.
+const LISTED: &str = ", ";
+
 /// Variables that say where the Docker engine is. The place of a task is another one on another engine.
 pub(crate) const ENGINE: &[&str] = &[
     "DOCKER_HOST",
@@ -109,6 +112,42 @@ pub(crate) fn settings(settings: &Settings, asker: &Asker<'_>) -> BTreeMap<Strin
     spec.0
 }
 
+/// Has settings lead to where the place is that was made from `spec`, whatever they name now.
+pub(crate) fn locate(settings: &mut Backend, spec: &BTreeMap<String, String>) {
+    let path = |key: &str| spec.get(key).map(PathBuf::from);
+    match settings {
+        Backend::Ssh(ssh) => {
+            // Without a host nothing was ever made from it.
+            let Some(host) = spec.get("ssh_host") else { return };
+            ssh.host.clone_from(host);
+            ssh.user = spec.get("ssh_user").cloned().unwrap_or_default();
+            if let Some(port) = spec.get("ssh_port").and_then(|port| port.parse().ok()) {
+                ssh.port = port;
+            }
+            ssh.jump = spec.get("ssh_jump").cloned();
+            ssh.outpost_dir = spec.get("ssh_outpost_dir").cloned();
+            let options = spec.get("ssh_options").map(String::as_str).unwrap_or_default();
+            // What is the same need not be taken apart.
+            if ssh.options.join(LISTED) != options {
+                ssh.options =
+                    options.split(LISTED).filter(|one| !one.is_empty()).map(str::to_owned).collect();
+            }
+        }
+        Backend::Docker(docker) => {
+            if let Some(dir) = path("sandbox_dir") {
+                docker.sandbox_dir = dir;
+            }
+        }
+        Backend::Singularity(singularity) => {
+            if let Some(dir) = path("sandbox_dir") {
+                singularity.sandbox_dir = dir;
+                singularity.scratch_dir = path("scratch_dir");
+            }
+        }
+        Backend::Local(_) | Backend::Modal(_) | Backend::Daytona(_) => {}
+    }
+}
+
 /// What is different, for people: `key: old -> new`.
 pub(crate) fn difference(old: &BTreeMap<String, String>, new: &BTreeMap<String, String>) -> Vec<String> {
     let shown = |value: Option<&String>| match value {
@@ -138,7 +177,7 @@ impl Spec {
     }
 
     fn list(&mut self, key: &str, values: &[String]) {
-        self.add(key, values.join(", "));
+        self.add(key, values.join(LISTED));
     }
 
     fn limit(&mut self, key: &str, value: Option<impl Display>) {

@@ -82,6 +82,7 @@ Examples:
   farshell env show build
   farshell env rm build        its sessions and all that runs in it are ended
   farshell env rm --files build        and the files that would outlive it are removed
+  farshell env rm --forget build       also if its host is gone for good
   farshell env rm --all")]
 pub(crate) enum EnvCommand {
     /// List environments.
@@ -99,6 +100,11 @@ pub(crate) enum EnvCommand {
         /// Remove also the files that would be there for the next one (`container_persistent`).
         #[arg(long)]
         files: bool,
+
+        /// Forget those whose place can't be reached. What is there is left to itself: its outpost ends when nothing has run
+        /// in it for a while.
+        #[arg(long)]
+        forget: bool,
     },
 }
 

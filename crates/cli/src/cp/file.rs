@@ -18,9 +18,9 @@ const PAUSES: [u64; 9] = [50, 200, 1000, 2000, 5000, 10_000, 15_000, 20_000, 20_
 /// How often a file that changes while it is copied is begun anew.
 const CHANGES: u32 = 3;
 
-/// Whether another attempt may succeed.
+/// Whether another attempt may succeed. What is done here can be done twice, so it does not matter whether it was done.
 pub(super) fn is_passing(error: &ApiError) -> bool {
-    matches!(error.kind.as_str(), "disconnected" | "timed_out" | "busy")
+    matches!(error.kind.as_str(), "disconnected" | "unknown_outcome" | "timed_out" | "busy")
 }
 
 /// Does something that can be done twice until it succeeds, or there is no hope.
@@ -89,8 +89,8 @@ pub(super) async fn copy_file(work: &Work, item: &Item, source: &FileEntry) -> R
             // Somebody else copies the same file. Whoever is last has the last word.
             "busy" if !alone && source.size >= LARGE => alone = true,
             // What is cut off may be a way that is lost, or a file that changed.
-            "stale" | "disconnected" => {
-                cut |= error.kind == "disconnected";
+            "stale" | "disconnected" | "unknown_outcome" => {
+                cut |= error.kind != "stale";
                 let now = persist(|| item.pair.from.look(&item.from)).await?;
                 let Some(now) = now.filter(|now| now.kind == FileKind::File) else { return Err(error) };
                 if (now.size, now.mtime_ns) != (source.size, source.mtime_ns) {

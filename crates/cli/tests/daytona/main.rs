@@ -176,3 +176,34 @@ fn a_server_that_is_killed_at_any_step_leaves_one_sandbox() {
         }
     }
 }
+
+#[test]
+fn an_idle_sandbox_is_put_away_and_a_silent_job_keeps_it_awake() {
+    let Some(daytona) = Daytona::new() else { return };
+    let world = daytona.world();
+    std::fs::write(world.hermes().join("config.yaml"), "terminal:\n  lifetime_seconds: 1\n").unwrap();
+    let state = || daytona.sandboxes().into_iter().map(|(_, state)| state).collect::<Vec<_>>();
+    let job = world.background(&[], "sleep 6; exit 7");
+    assert_eq!(state(), ["started"]);
+    // Nobody asks for anything meanwhile, and still the job comes to its end.
+    rig::wait_until("its rest", || state() == ["stopped"]);
+    assert_eq!(world.call(&["wait", &job]).code, 7);
+    assert_eq!(state(), ["stopped"], "who asks how a job ended does not wake it");
+    assert_eq!(daytona.says("echo awake"), "awake\n");
+}
+
+#[test]
+fn credentials_are_put_there_for_their_owner_only() {
+    let Some(mut daytona) = Daytona::new() else { return };
+    daytona.world =
+        daytona.world.take().map(|world| world.with("TERMINAL_CREDENTIAL_FILES", "[\"keys/token\"]"));
+    let keys = daytona.world().hermes().join("keys");
+    std::fs::create_dir(&keys).unwrap();
+    std::fs::write(keys.join("token"), "s3cr3t").unwrap();
+    let look = "cat ~/.hermes/keys/token; stat -c ' %a' ~/.hermes/keys/token";
+    assert_eq!(daytona.says(look), "s3cr3t 600\n");
+    // What is another one tomorrow is put there when the sandbox is woken.
+    assert_eq!(daytona.world().call(&["env", "stop"]).code, 0);
+    std::fs::write(keys.join("token"), "n3w").unwrap();
+    assert_eq!(daytona.world().run(look).stdout, "n3w 600\n");
+}

@@ -169,12 +169,7 @@ pub(crate) fn outcome(process: &Process) -> AuditOutcome {
 
 /// What became of a command about which an error says all there is to say.
 pub(crate) fn failure(error: &Error) -> AuditOutcome {
-    let state = match error.kind {
-        Kind::UnknownOutcome | Kind::Disconnected => "lost",
-        Kind::NotStarted => "not_started",
-        _ => "failed",
-    };
-    AuditOutcome { state: state.into(), error: Some(api_error(error).message), ..AuditOutcome::default() }
+    AuditOutcome::of_error(&api_error(error))
 }
 
 /// A command that was let through. If nobody says what became of it, that is what is recorded.

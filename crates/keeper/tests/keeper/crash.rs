@@ -124,9 +124,16 @@ fn what_can_not_be_reached_is_not_given_up() {
             life.keeper.environment("default").await.unwrap().state == EnvironmentState::Failed
         })
         .await;
-        assert_eq!(life.keeper.process(&process.id).await.unwrap().state, ProcessState::Running);
+        let known = life.keeper.process(&process.id).await.unwrap();
+        assert_eq!(known.state, ProcessState::Running);
+        assert_eq!(known.unreachable.unwrap(), "looking for the place: it is broken");
+        let listed = life.keeper.processes(Default::default()).await.unwrap();
+        assert_eq!(listed[0].unreachable.as_ref().unwrap(), "looking for the place: it is broken");
         assert_eq!(life.keeper.counts().await.unwrap().background, 1);
-        assert_eq!(life.keeper.kill(&process.id, Default::default()).await.unwrap_err().kind, Kind::NotFound);
+        let error = life.keeper.kill(&process.id, Default::default()).await.unwrap_err();
+        assert_eq!(error.kind, Kind::Disconnected);
+        let error = life.keeper.log(&process.id, LogQuery::default()).await.unwrap_err();
+        assert_eq!(error.kind, Kind::Disconnected, "{error}");
         rig.backends.broken.store(false, Ordering::SeqCst);
         until("it is found again", || async {
             life.keeper.environment("default").await.unwrap().background == 1

@@ -109,7 +109,7 @@ async fn another_backend_takes_effect_with_the_next_call() {
     let list = keeper.environments().await.unwrap();
     assert_eq!(list.iter().map(|e| e.key.as_str()).collect::<Vec<_>>(), ["daytona/default", "local/default"]);
     assert_eq!(keeper.environment("default").await.unwrap_err().kind, Kind::Invalid, "two are meant");
-    rig.config("terminal:\n  backend: ssh\n  ssh_host: h\n  ssh_user: u\n");
+    rig.config("terminal:\n  backend: modal\n");
     assert_eq!(keeper.run(rig.request("true")).await.unwrap_err().kind, Kind::Unavailable);
     rig.config("terminal:\n  backend: nowhere\n");
     let error = keeper.run(rig.request("true")).await.unwrap_err();

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that can't set up its world fails by saying so")]
 
 mod audit;
+mod away;
 mod background;
 mod control;
 mod crash;
@@ -9,6 +10,7 @@ mod environments;
 mod foreground;
 mod gate;
 mod gc;
+mod hosts;
 mod life;
 mod places;
 mod resting;

@@ -191,6 +191,35 @@ async fn what_is_idle_is_put_away_and_what_is_not_persistent_is_removed() {
 }
 
 #[tokio::test]
+async fn a_place_that_is_awake_and_in_which_nobody_answers_is_put_away_if_it_keeps_its_files() {
+    for keeps in [true, false] {
+        let rig = Rig::new();
+        rig.config(&format!("terminal:\n  lifetime_seconds: 1\n  container_persistent: {keeps}\n"));
+        let keeper = rig.open().await;
+        run(&rig, &keeper, "true").await;
+        rig.backends.unreachable.store(true, Ordering::SeqCst);
+        rig.kill_outposts();
+        let state = async || keeper.environment("default").await.unwrap().state;
+        until("it is asked in vain", || async { state().await == EnvironmentState::Failed }).await;
+        assert_eq!(counts(&rig), (1, 0, 0), "once may be bad luck");
+        if keeps {
+            until("it is put away", || async { state().await == EnvironmentState::Stopped }).await;
+            assert_eq!(counts(&rig), (1, 1, 0));
+        } else {
+            let connected = &rig.backends.story.connected;
+            for _ in 0..2 {
+                let before = connected.load(Ordering::SeqCst);
+                until("it is asked again", || async { connected.load(Ordering::SeqCst) > before }).await;
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            assert_eq!((state().await, counts(&rig)), (EnvironmentState::Failed, (1, 0, 0)));
+        }
+        rig.backends.unreachable.store(false, Ordering::SeqCst);
+        rig.end(keeper).await;
+    }
+}
+
+#[tokio::test]
 async fn changed_settings_are_refused_for_what_is_put_away_too() {
     let rig = Rig::new();
     rig.config("terminal:\n  on_spec_change: refuse\n");

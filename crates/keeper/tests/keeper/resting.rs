@@ -117,6 +117,13 @@ async fn noted(rig: &Rig, text: &str) {
     tokio::time::timeout(PATIENCE, waiting).await.unwrap();
 }
 
+/// Whoever comes first after the end of an outpost may find out by an error.
+async fn find_out(rig: &Rig, keeper: &Keeper) {
+    let target = rig.target_with("default", &[DAYTONA]);
+    let first = StartRequest { target, session: "first".into(), ..StartRequest::new("true") };
+    let _ = keeper.run(whole(first)).await;
+}
+
 /// Runs a command again and again, until that takes another connection.
 async fn by_another_connection(rig: &Rig, keeper: &Keeper, command: &str) -> RunResult {
     let connected = || rig.backends.story.connected.load(Ordering::SeqCst);
@@ -148,6 +155,7 @@ async fn what_is_left_alone_is_noted_and_counts_only_if_its_outpost_is_gone() {
     run(&rig, &keeper, "main", &[], "export A=$((40000 + 2))").await;
     noted(&rig, "40002").await;
     rig.kill_outposts();
+    find_out(&rig, &keeper).await;
     let back = run(&rig, &keeper, "main", &[], look).await;
     assert_eq!(back.stdout, "/usr\n40002 unset\n");
     assert!(back.note.unwrap().ends_with("its directory and exported variables are as they were"));
@@ -158,11 +166,44 @@ async fn what_is_left_alone_is_noted_and_counts_only_if_its_outpost_is_gone() {
     assert_eq!(by_another_connection(&rig, &keeper, look).await.stdout, "/usr\n40003 unset\n");
     run(&rig, &keeper, "main", &[], "export A=$((40000 + 4))").await;
     rig.kill_outposts();
-    // Whoever comes first may find out by an error.
-    let target = rig.target_with("default", &[DAYTONA]);
-    let first = StartRequest { target, session: "first".into(), ..StartRequest::new("true") };
-    let _ = keeper.run(whole(first)).await;
+    find_out(&rig, &keeper).await;
     let crashed = run(&rig, &keeper, "main", &[], "echo ${A-unset}").await;
     assert_eq!(crashed.stdout, "unset\n");
+    rig.end(keeper).await;
+}
+
+/// A place that may end at any time is not left unnoted until its connection is closed, nor while something runs in it.
+#[tokio::test]
+async fn what_may_end_at_any_time_is_noted_soon_after_each_command() {
+    let rig = Rig::new();
+    *rig.backends.story.rests.lock().unwrap() = Some(Duration::from_secs(3600));
+    let keeper = rig.open().await;
+    let target = rig.target_with("default", &[DAYTONA]);
+    run(&rig, &keeper, "main", &[], "cd /usr; export A=$((50000 + 1))").await;
+    let job = StartRequest { target: target.clone(), background: true, ..StartRequest::new("sleep 1000") };
+    keeper.start(job).await.unwrap();
+    noted(&rig, "50001").await;
+    // It ends in the middle of a command: as it was before that.
+    let begun = rig.home().join("begun");
+    let last = format!("export A=9; touch {}; sleep 1000", begun.display());
+    let start = StartRequest { target: target.clone(), session: "main".into(), ..StartRequest::new(last) };
+    let running = tokio::spawn({
+        let keeper = keeper.clone();
+        async move { keeper.run(whole(start)).await.map(drop) }
+    });
+    let waiting = async {
+        while !begun.exists() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, waiting).await.unwrap();
+    rig.kill_outposts();
+    assert!(running.await.unwrap().is_err());
+    // Whoever comes first may find out by an error.
+    let first = StartRequest { target, session: "first".into(), ..StartRequest::new("true") };
+    let _ = keeper.run(whole(first)).await;
+    let back = run(&rig, &keeper, "main", &[], "pwd; echo $A").await;
+    assert_eq!(back.stdout, "/usr\n50001\n");
+    assert!(back.note.unwrap().ends_with("its directory and exported variables are as they were"));
     rig.end(keeper).await;
 }

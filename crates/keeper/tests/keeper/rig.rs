@@ -1,5 +1,6 @@
 //! A home of its own for each test, and the end of everything in it.
 
+use crate::hosts::{Hosts, Met};
 use farshell_api::environment::{RemoveRequest, RemoveResult};
 use farshell_api::event::{Event, EventKind, EventQuery};
 use farshell_api::process::{Process, ProcessState, WaitRequest};
@@ -66,11 +67,13 @@ pub(crate) struct Story {
     pub(crate) files: Mutex<Option<String>>,
     /// A connection costs, and is closed when nobody has used it for this long.
     pub(crate) rests: Mutex<Option<Duration>>,
+    pub(crate) hosts: Hosts,
 }
 
 #[derive(Debug)]
 struct Reachable {
     place: Box<dyn Place>,
+    host: Option<Met>,
     unreachable: Arc<AtomicBool>,
     story: Arc<Story>,
     found: bool,
@@ -79,6 +82,9 @@ struct Reachable {
 impl Place for Reachable {
     fn identity(&self) -> Identity {
         let identity = self.place.identity();
+        if let Some(met) = &self.host {
+            return met.identity();
+        }
         match self.story.generation.load(Ordering::SeqCst) {
             0 => identity,
             n => Identity { id: format!("{}-{n}", identity.id), ..identity },
@@ -88,6 +94,11 @@ impl Place for Reachable {
     fn connect(&self) -> BoxFuture<'_, Result<ByteStream>> {
         self.story.connected.fetch_add(1, Ordering::SeqCst);
         Box::pin(async move {
+            if let Some(met) = &self.host {
+                self.story.hosts.answers(&met.host)?;
+                self.story.hosts.is_still(&met.host, &met.identity())?;
+                return Ok(self.story.hosts.by_line(self.place.connect().await?));
+            }
             match self.unreachable.load(Ordering::SeqCst) {
                 true => Err(Error::new(Kind::Disconnected, "connecting", "it is out of reach")),
                 false if self.story.gone.load(Ordering::SeqCst) => {
@@ -100,7 +111,13 @@ impl Place for Reachable {
 
     fn destroy(&self) -> BoxFuture<'_, Result<()>> {
         self.story.destroyed.fetch_add(1, Ordering::SeqCst);
-        self.place.destroy()
+        Box::pin(async move {
+            if let Some(met) = &self.host {
+                self.story.hosts.answers(&met.host)?;
+                self.story.hosts.is_still(&met.host, &met.identity())?;
+            }
+            self.place.destroy().await
+        })
     }
 
     fn suspend(&self) -> BoxFuture<'_, Result<()>> {
@@ -136,6 +153,7 @@ impl Place for Reachable {
 #[derive(Debug)]
 struct Counted {
     name: &'static str,
+    host: Option<Met>,
     local: farshell_local::Local,
     provisioned: Arc<AtomicUsize>,
     broken: Arc<AtomicBool>,
@@ -147,8 +165,13 @@ impl Fake {
     fn counted(&self, name: &'static str, home: &Path) -> Arc<dyn Backend> {
         // Another name has another machine, so to speak.
         let home = if name == "local" { home.join("farshell") } else { home.join("farshell").join(name) };
+        self.in_home(name, home, None)
+    }
+
+    fn in_home(&self, name: &'static str, home: PathBuf, host: Option<Met>) -> Arc<dyn Backend> {
         Arc::new(Counted {
             name,
+            host,
             local: farshell_local::Local::new(farshell_local::Config { home }),
             provisioned: Arc::clone(&self.provisioned),
             broken: Arc::clone(&self.broken),
@@ -164,6 +187,11 @@ impl Backends for Fake {
             settings::Backend::Local(_) => Ok(self.counted("local", asker.home)),
             settings::Backend::Daytona(_) => Ok(self.counted("daytona", asker.home)),
             settings::Backend::Docker(_) => Ok(self.counted("docker", asker.home)),
+            settings::Backend::Ssh(ssh) => {
+                let met = self.story.hosts.met(&ssh.host);
+                let home = asker.home.join("farshell").join(format!("{}{}", met.host, met.machine));
+                Ok(self.in_home("ssh", home, Some(met)))
+            }
             _ => Err(Error::new(Kind::Unavailable, "choosing the backend", "not in this build")),
         }
     }
@@ -174,9 +202,17 @@ impl Backends for Fake {
 }
 
 impl Counted {
+    fn ask_host(&self) -> Result<()> {
+        self.host.as_ref().map_or(Ok(()), |met| self.story.hosts.answers(&met.host))
+    }
+
+    fn is_still(&self, was: &Identity) -> Result<()> {
+        self.host.as_ref().map_or(Ok(()), |met| self.story.hosts.is_still(&met.host, was))
+    }
+
     fn reachable(&self, place: Box<dyn Place>, found: bool) -> Box<dyn Place> {
         let (unreachable, story) = (Arc::clone(&self.unreachable), Arc::clone(&self.story));
-        Box::new(Reachable { place, unreachable, story, found })
+        Box::new(Reachable { place, host: self.host.clone(), unreachable, story, found })
     }
 }
 
@@ -197,6 +233,7 @@ impl Backend for Counted {
     ) -> BoxFuture<'a, Result<Box<dyn Place>>> {
         Box::pin(async move {
             self.provisioned.fetch_add(1, Ordering::SeqCst);
+            self.ask_host()?;
             if self.broken.load(Ordering::SeqCst) {
                 return Err(Error::new(Kind::Unavailable, "provisioning", "it is broken"));
             }
@@ -220,6 +257,7 @@ impl Backend for Counted {
 
     fn find<'a>(&'a self, spec: &'a Spec) -> BoxFuture<'a, Result<Option<Box<dyn Place>>>> {
         Box::pin(async move {
+            self.ask_host()?;
             if self.broken.load(Ordering::SeqCst) {
                 return Err(Error::new(Kind::Unavailable, "looking for the place", "it is broken"));
             }
@@ -227,6 +265,31 @@ impl Backend for Counted {
                 return Ok(None);
             }
             Ok(self.local.find(spec).await?.map(|place| self.reachable(place, true)))
+        })
+    }
+
+    fn find_again<'a>(
+        &'a self,
+        spec: &'a Spec,
+        was: &'a Identity,
+    ) -> BoxFuture<'a, Result<Option<Box<dyn Place>>>> {
+        Box::pin(async move {
+            self.ask_host()?;
+            self.is_still(was)?;
+            self.find(spec).await
+        })
+    }
+
+    fn provision_again<'a>(
+        &'a self,
+        spec: &'a Spec,
+        was: &'a Identity,
+        progress: &'a dyn Progress,
+    ) -> BoxFuture<'a, Result<Box<dyn Place>>> {
+        Box::pin(async move {
+            self.ask_host()?;
+            self.is_still(was)?;
+            self.provision(spec, progress).await
         })
     }
 

@@ -49,11 +49,7 @@ pub(super) async fn leave(
 pub(super) fn finish<T>(permit: Permit, done: &Result<T, Refusal>) {
     permit.ended(match done {
         Ok(_) => AuditOutcome { state: "ended".to_owned(), ..AuditOutcome::default() },
-        Err(refusal) => AuditOutcome {
-            state: "failed".to_owned(),
-            error: Some(refusal.error.message.clone()),
-            ..AuditOutcome::default()
-        },
+        Err(refusal) => AuditOutcome::of_error(&refusal.error),
     });
 }
 
@@ -78,6 +74,18 @@ fn quoted(path: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use farshell_engine::Kind;
+
+    #[test]
+    fn what_nobody_can_say_the_end_of_is_not_called_failed() {
+        let kinds = [Kind::UnknownOutcome, Kind::Disconnected, Kind::NotStarted, Kind::Denied, Kind::System];
+        let states = kinds.map(|kind| {
+            let outcome = AuditOutcome::of_error(&Refusal::new(kind, "writing", "why").error);
+            (outcome.state, outcome.error)
+        });
+        let expected = ["lost", "lost", "not_started", "failed", "failed"];
+        assert_eq!(states, expected.map(|state| (state.to_owned(), Some("why".to_owned()))));
+    }
 
     #[test]
     fn paths_are_told_as_the_place_takes_them() {

@@ -37,8 +37,15 @@ type Answer<T> = Result<T, Refusal>;
 pub(crate) type Question = (At, (Paths, Query<FileQuery>));
 
 /// What can become of a file operation.
-pub(crate) const ERRORS: &[Kind] =
-    &[Kind::NotFound, Kind::AlreadyExists, Kind::Busy, Kind::Stale, Kind::Exhausted, Kind::Unavailable];
+pub(crate) const ERRORS: &[Kind] = &[
+    Kind::NotFound,
+    Kind::AlreadyExists,
+    Kind::Busy,
+    Kind::Stale,
+    Kind::Exhausted,
+    Kind::Unavailable,
+    Kind::UnknownOutcome,
+];
 
 pub(crate) async fn open(app: Arc<App>, Body(request): Body<OpenFiles>) -> Answer<OpenedFiles> {
     let files = app.keeper.files(&request.target, &request.session, &|_| {}).await?;

@@ -3,12 +3,24 @@
 use crate::rig::{Rig, kill};
 use farshell_tools::Nobody;
 use serde_json::{Value, json};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Each content is one letter, so that any mixture shows.
 fn content(n: usize) -> String {
     let letter = char::from(b'a' + u8::try_from(n % 26).unwrap());
     format!("{}\n", letter.to_string().repeat(63)).repeat(20_000)
+}
+
+/// An outpost is there. Whether the one before it was killed may not be known yet, and then what is asked of it is lost.
+async fn revive(rig: &Rig) {
+    for _ in 0..20 {
+        let answer = rig.call("terminal", json!({"command": "true"})).await;
+        if !answer.failed {
+            return;
+        }
+        assert_eq!(answer.result["error_kind"], "unknown_outcome");
+    }
+    panic!("it does not come back");
 }
 
 /// Calls a tool and kills the outpost at some moment of it.
@@ -38,7 +50,7 @@ async fn a_killed_outpost_leaves_the_old_file_or_the_new_one() {
     rig.put("f", content(0));
     let (mut failed, mut done) = (0, 0);
     for round in 1..=30 {
-        rig.run("true").await;
+        revive(&rig).await;
         let old = rig.text("f");
         let new = content(round);
         // From before the first byte to after the last one.
@@ -102,19 +114,27 @@ async fn a_patch_of_many_files_leaves_each_old_or_new() {
     let rig = Rig::new().await;
     FILES.iter().for_each(|name| drop(rig.put(name, numbered(0))));
     let (mut failed, mut done, mut mixed) = (0, 0, 0);
-    for round in 1..=30 {
-        rig.run("true").await;
-        let old: Vec<String> = FILES.iter().map(|name| rig.text(name)).collect();
+    let update = |round: usize, old: &[String]| {
         let section = |(name, old): (&&str, &String)| {
             let line = old.lines().next().unwrap();
             format!("*** Update File: {name}\n-{line}\n+version {round}\n")
         };
-        let sections: String = FILES.iter().zip(&old).map(section).collect();
-        let patch = format!("*** Begin Patch\n{sections}*** End Patch\n");
-        let after = Duration::from_micros(u64::try_from(round).unwrap() * 2500);
-        let ok = !cut(&rig, "patch", json!({"mode": "patch", "patch": patch}), after).await;
+        let sections: String = FILES.iter().zip(old).map(section).collect();
+        json!({"mode": "patch", "patch": format!("*** Begin Patch\n{sections}*** End Patch\n")})
+    };
+    let texts = || -> Vec<String> { FILES.iter().map(|name| rig.text(name)).collect() };
+    // How long one takes that nobody disturbs, so that the kills fall on all of it.
+    let begun = Instant::now();
+    let call = rig.circumstances("default", &Nobody);
+    assert!(!rig.tools.call("patch", update(100, &texts()), call).await.failed);
+    let whole = begun.elapsed();
+    for round in 1..=30 {
+        revive(&rig).await;
+        let old = texts();
+        let after = whole * u32::try_from(round).unwrap() / 25;
+        let ok = !cut(&rig, "patch", update(round, &old), after).await;
         let new = numbered(round);
-        let now: Vec<String> = FILES.iter().map(|name| rig.text(name)).collect();
+        let now = texts();
         for ((name, old), now) in FILES.iter().zip(&old).zip(&now) {
             assert!(now == old || *now == new, "round {round}: {name} has {} bytes", now.len());
         }
