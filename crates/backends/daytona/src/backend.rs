@@ -10,7 +10,8 @@ use crate::{check, survey};
 use farshell_engine::backend::{
     Backend, BoxFuture, Capabilities, Finding, Found, Place, Progress, Spec, Support,
 };
-use farshell_engine::{Error, Kind, Result, owner};
+use farshell_engine::{Error, Kind, Result, credentials, owner};
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 /// Where a home notes that it has used Daytona.
@@ -21,12 +22,20 @@ const USED: &str = "run/daytona";
 pub struct Daytona {
     config: Arc<Config>,
     client: Arc<OnceLock<Client>>,
+    /// Files below a directory that are put into each sandbox.
+    credentials: Arc<(PathBuf, Vec<PathBuf>)>,
 }
 
 impl Daytona {
     #[must_use]
     pub fn new(config: Config) -> Self {
-        Self { config: Arc::new(config), client: Arc::default() }
+        Self { config: Arc::new(config), client: Arc::default(), credentials: Arc::default() }
+    }
+
+    /// With files below `root` that are put into each sandbox.
+    #[must_use]
+    pub fn with_credentials(self, root: PathBuf, files: Vec<PathBuf>) -> Self {
+        Self { credentials: Arc::new((root, files)), ..self }
     }
 
     /// Whether this home has ever used Daytona: one that has not is not asked about.
@@ -53,7 +62,10 @@ impl Daytona {
         let owner = owner::of(&self.config.home)?;
         let used = self.config.home.join(USED);
         std::fs::create_dir_all(&used).map_err(|e| Error::io(format!("making {}", used.display()), e))?;
+        let what = "putting credential_files into the sandbox";
+        let files = credentials::read(&self.credentials.0, &self.credentials.1, what)?;
         let sandbox = ensure(&client, &self.config, spec, &owner, progress).await.map_err(first_contact)?;
+        credentials::put(Arc::from(self.place(client.clone(), &sandbox, spec)), files).await?;
         Ok(self.place(client, &sandbox, spec))
     }
 

@@ -21,7 +21,8 @@ pub(crate) fn explain(operation: impl Into<String>, error: ClientError) -> Error
 }
 
 fn refusal(status: u16, message: &str) -> (Kind, Option<&'static str>) {
-    if message.contains("limit exceeded") {
+    // The limit on requests is one of the moment.
+    if message.contains("limit exceeded") && status != 429 {
         return (
             Kind::Exhausted,
             Some(
@@ -57,4 +58,15 @@ pub(crate) fn first_contact(mut error: Error) -> Error {
         error.kind = Kind::Unavailable;
     }
     error
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_many_requests_pass_and_too_many_sandboxes_do_not() {
+        assert_eq!(refusal(429, "Rate limit exceeded").0, Kind::Busy);
+        assert_eq!(refusal(403, "Total disk limit exceeded").0, Kind::Exhausted);
+    }
 }

@@ -89,6 +89,8 @@ pub(crate) fn news(state: &State, image: &str) -> String {
         State::PendingBuild => format!("the image of {image} waits to be built"),
         State::BuildingSnapshot => format!("building the image of {image}"),
         State::PullingSnapshot => format!("fetching the image of {image}"),
+        // Said before it is asked for: Daytona answers that when much of it is done.
+        State::Archived => "the sandbox is archived: it is being restored".into(),
         State::Restoring => "restoring the sandbox from its archive".into(),
         State::Archiving => "calling off the archiving of the sandbox".into(),
         State::Other(name) => format!("the sandbox is in the state {name:?}"),

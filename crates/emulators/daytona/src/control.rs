@@ -99,6 +99,9 @@ async fn force(State(world): Shared, Path((id, state)): Path<(String, String)>) 
         "building_snapshot",
         "pending_build",
         "restoring",
+        "starting",
+        "stopping",
+        "resizing",
     ];
     // One of a kind that is newer than any client.
     let state = known.into_iter().find(|name| *name == state).unwrap_or("hibernating_in_space");

@@ -9,8 +9,11 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::broadcast;
+
+/// How often the directory of a sandbox that is gone is tried to be removed: two seconds are ages for a kill.
+const REMOVALS: u32 = 100;
 
 #[derive(Debug)]
 pub(crate) struct World {
@@ -230,11 +233,19 @@ impl World {
         tokio::spawn(async move {
             world.take_down(&id).await;
             world.pause().await;
-            world.set(&id, "destroyed", "destroyed");
-            let gone = world.lock().remove(&id);
-            if let Some(sandbox) = gone {
-                let _ = tokio::fs::remove_dir_all(&sandbox.dir).await;
+            // Who is told that it is gone finds nothing of it. What still writes there is being killed, and may be in the
+            // way for a moment.
+            let dir = world.lock().get(&id).map(|sandbox| sandbox.dir.clone());
+            for _ in 0..REMOVALS {
+                match &dir {
+                    Some(dir) if tokio::fs::remove_dir_all(dir).await.is_err() && dir.exists() => {
+                        tokio::time::sleep(Duration::from_millis(20)).await;
+                    }
+                    _ => break,
+                }
             }
+            world.set(&id, "destroyed", "destroyed");
+            world.lock().remove(&id);
             world.changed();
         });
     }

@@ -65,6 +65,10 @@ def life(client):
             raise AssertionError(listed(client, {"run": RUN}))
         time.sleep(0.05)
     equal(listed(client, {"run": "other"}), [])
+    if hasattr(client, "find_one"):
+        # Newer clients have only lists.
+        equal(client.find_one(labels={"run": RUN}).id, sandbox.id)
+        equal(client.find_one(name).id, sandbox.id)
     refused(
         lambda: client.create(CreateSandboxFromImageParams(image="debian:12", name=name)),
         "already exists",

@@ -62,8 +62,14 @@ async fn what_is_put_away_or_archived_is_woken_with_its_files() {
         let (backend, spec, heard) = (rig.backend(), rig.spec(), Arc::clone(&heard));
         tokio::spawn(async move { backend.provision(&spec, &*heard).await.map(|place| place.identity()) })
     };
+    while rig.sandbox().await.state != State::Restoring {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let other = Heard::default();
+    assert_eq!(rig.backend().provision(&rig.spec(), &other).await.unwrap().identity(), id);
     assert_eq!(waiting.await.unwrap().unwrap(), id);
-    assert_eq!(heard.0.lock().unwrap()[0], "the sandbox is archived");
+    assert_eq!(heard.0.lock().unwrap()[0], "the sandbox is archived: it is being restored");
+    assert_eq!(other.0.lock().unwrap()[0], "restoring the sandbox from its archive");
     assert_eq!(rig.open().await.out("cat ~/x").await, "home");
 }
 

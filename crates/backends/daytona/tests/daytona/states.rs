@@ -16,6 +16,9 @@ async fn whatever_changes_by_itself_is_waited_for() {
         "pending_build",
         "building_snapshot",
         "pulling_snapshot",
+        "starting",
+        "stopping",
+        "resizing",
         "restoring",
         "resuming",
         "pausing",
@@ -54,6 +57,19 @@ async fn what_is_going_down_is_waited_for_and_started() {
     rig.client().archive(&id).await.unwrap();
     assert_eq!(rig.sandbox().await.state, State::Archiving);
     assert_eq!(rig.place().await.identity().id, id);
+    assert_eq!(rig.sandbox().await.state, State::Started);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_paused_is_resumed() {
+    let Some(rig) = Rig::new() else { return };
+    let id = rig.place().await.identity().id;
+    rig.post(&format!("/emulator/state/{id}/paused"), "");
+    assert!(rig.backend().find(&rig.spec()).await.unwrap().unwrap().sleeps());
+    rig.faults(r#"[{"kind":"slow","ms":300}]"#);
+    let heard = Heard::default();
+    assert_eq!(rig.backend().provision(&rig.spec(), &heard).await.unwrap().identity().id, id);
+    assert_eq!(heard.0.lock().unwrap()[0], "the sandbox is paused");
     assert_eq!(rig.sandbox().await.state, State::Started);
 }
 
