@@ -38,12 +38,13 @@ build_suite() {
     build_tests farshell-conformance conformance
 }
 
-# build_tests CRATE NAME: builds a test program and prints its path.
+# build_tests CRATE NAME: builds a test program and prints its path. The whole workspace has one set of features for what it
+# depends on: see lib/tests.sh.
 build_tests() {
     local messages=$RUN/logs/build-$1-$2.json program
     say "building the tests $2 of $1" >&2
-    cargo test -p "$1" --test "$2" --no-run --locked --message-format=json-render-diagnostics >"$messages" || return 1
-    program=$(sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' "$messages" | tail -n 1)
+    cargo test --workspace --test "$2" --no-run --locked --message-format=json-render-diagnostics >"$messages" || return 1
+    program=$(grep -F "#$1@" "$messages" | sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -n 1)
     if [[ ! -x $program ]]; then
         warn "cargo did not say where the tests are"
         return 1
