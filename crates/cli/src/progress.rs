@@ -96,19 +96,15 @@ fn megabytes((done, total): (u64, u64)) -> String {
 
 /// Waits for something, and shows that if it takes long.
 pub(crate) async fn during<T>(text: &str, work: impl Future<Output = T>) -> T {
-    let mut progress = Progress::new(text);
-    let mut work = std::pin::pin!(work);
-    loop {
-        tokio::select! {
-            biased;
-            done = &mut work => return done,
-            () = progress.turn() => {}
-        }
-    }
+    shown(text, Duration::MAX, work).await
 }
 
 /// As [`during`], and elsewhere than at a terminal a line now and then.
 pub(crate) async fn told<T>(text: &str, work: impl Future<Output = T>) -> T {
+    shown(text, PATIENCE, work).await
+}
+
+async fn shown<T>(text: &str, pause: Duration, work: impl Future<Output = T>) -> T {
     let mut progress = Progress::new(text);
     let mut work = std::pin::pin!(work);
     loop {
@@ -116,7 +112,7 @@ pub(crate) async fn told<T>(text: &str, work: impl Future<Output = T>) -> T {
             biased;
             done = &mut work => return done,
             () = progress.turn() => {}
-            () = tokio::time::sleep(PATIENCE) => progress.say(text, None),
+            () = tokio::time::sleep(pause) => progress.say(text, None),
         }
     }
 }

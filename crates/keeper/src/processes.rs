@@ -14,7 +14,7 @@ use farshell_engine::{Error, Kind, Result};
 use farshell_protocol::ProcessId;
 use farshell_protocol::process::{Attach, Killed, State, Status};
 use farshell_store::{ProcessRow, finished};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -214,7 +214,16 @@ impl Inner {
     pub(crate) async fn processes(&self, query: ProcessQuery) -> Result<Vec<Process>> {
         let rows = self.common.store.processes(query.task.as_deref(), query.all).await;
         let rows = rows.map_err(from_store)?;
-        let mut asked = Asked { inner: self, answers: HashMap::new() };
+        let active = self.recent().active();
+        let of_task = |process: &Process| query.task.as_ref().is_none_or(|task| *task == process.task);
+        let active: Vec<_> = active.into_iter().filter(|foreground| of_task(&foreground.process())).collect();
+        let unfinished = rows.iter().map(|row| &row.process).filter(|process| !finished(process.state));
+        let environments = unfinished.map(|process| process.environment.clone());
+        let asked = Asked::about(
+            self,
+            environments.chain(active.iter().map(|foreground| foreground.process().environment)),
+        )
+        .await;
         let mut list = Vec::new();
         for mut row in rows {
             if !finished(row.process.state) {
@@ -229,16 +238,13 @@ impl Inner {
             }
             list.push(row.process);
         }
-        let active = self.recent().active();
         for foreground in active {
             let process = foreground.process();
-            if query.task.as_ref().is_none_or(|task| *task == process.task) {
-                list.push(match asked.status_of(&process).await {
-                    Ok(Some(status)) => foreground.update(&status),
-                    Ok(None) => process,
-                    Err(why) => Process { unreachable: Some(why), ..process },
-                });
-            }
+            list.push(match asked.status_of(&process).await {
+                Ok(Some(status)) => foreground.update(&status),
+                Ok(None) => process,
+                Err(why) => Process { unreachable: Some(why), ..process },
+            });
         }
         Ok(list)
     }
@@ -349,32 +355,41 @@ impl Inner {
 /// What outposts say of their processes, each asked once: also those that don't answer.
 struct Asked<'a> {
     inner: &'a Inner,
-    answers: HashMap<String, Answer>,
+    answers: HashMap<String, (Arc<Live>, Answer)>,
 }
 
 /// All processes of an outpost, or why it can't be asked.
 type Answer = std::result::Result<HashMap<ProcessId, Status>, String>;
 
-impl Asked<'_> {
-    async fn status_of(&mut self, process: &Process) -> std::result::Result<Option<Status>, String> {
+impl<'a> Asked<'a> {
+    /// Asks all that are there at once: several that are silent cost the time of one.
+    async fn about(inner: &'a Inner, environments: impl Iterator<Item = String>) -> Self {
+        let mut asking = tokio::task::JoinSet::new();
+        for key in environments.collect::<HashSet<_>>() {
+            let Some(live) = inner.environments.find(&key).and_then(|slot| slot.live()) else { continue };
+            asking.spawn(async move {
+                let answer = match tokio::time::timeout(GLANCE, live.outpost.processes()).await {
+                    Ok(Ok(all)) => Ok(all.into_iter().map(|status| (status.id.clone(), status)).collect()),
+                    Ok(Err(error)) => Err(error.to_string()),
+                    Err(_) => Err(silent()),
+                };
+                (key, (live, answer))
+            });
+        }
+        let mut answers = HashMap::new();
+        while let Some(answer) = asking.join_next().await {
+            answers.extend(answer.ok());
+        }
+        Self { inner, answers }
+    }
+
+    async fn status_of(&self, process: &Process) -> std::result::Result<Option<Status>, String> {
         let key = &process.environment;
         let Ok(id) = ProcessId::new(process.id.as_str()) else { return Ok(None) };
-        let Some(live) = self.inner.environments.find(key).and_then(|slot| slot.live()) else {
+        let Some((live, answer)) = self.answers.get(key) else {
             return self.inner.out_of_reach(key).map_or(Ok(None), Err);
         };
-        if !self.answers.contains_key(key) {
-            let answer = match tokio::time::timeout(GLANCE, live.outpost.processes()).await {
-                Ok(Ok(all)) => Ok(all.into_iter().map(|status| (status.id.clone(), status)).collect()),
-                Ok(Err(error)) => Err(error.to_string()),
-                Err(_) => Err(silent()),
-            };
-            self.answers.insert(key.clone(), answer);
-        }
-        let known = match self.answers.get(key) {
-            Some(Ok(all)) => all.get(&id).cloned(),
-            Some(Err(why)) => return Err(why.clone()),
-            None => None,
-        };
+        let known = answer.as_ref().map_err(Clone::clone)?.get(&id).cloned();
         // Whether it waits for input is only told of one that is asked about.
         if process.pty
             && let Ok(Ok(status)) = tokio::time::timeout(GLANCE, live.outpost.status(id)).await

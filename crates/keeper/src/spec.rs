@@ -13,9 +13,6 @@ use std::path::PathBuf;
 /// The setting that says whether a place's files outlive it.
 pub(crate) const PERSISTENT: &str = "container_persistent";
 
-/// Between the values of a list.
-const LISTED: &str = ", ";
-
 /// Variables that say where the Docker engine is. The place of a task is another one on another engine.
 pub(crate) const ENGINE: &[&str] = &[
     "DOCKER_HOST",
@@ -126,12 +123,7 @@ pub(crate) fn locate(settings: &mut Backend, spec: &BTreeMap<String, String>) {
             }
             ssh.jump = spec.get("ssh_jump").cloned();
             ssh.outpost_dir = spec.get("ssh_outpost_dir").cloned();
-            let options = spec.get("ssh_options").map(String::as_str).unwrap_or_default();
-            // What is the same need not be taken apart.
-            if ssh.options.join(LISTED) != options {
-                ssh.options =
-                    options.split(LISTED).filter(|one| !one.is_empty()).map(str::to_owned).collect();
-            }
+            ssh.options = taken_apart(spec.get("ssh_options").map(String::as_str).unwrap_or_default());
         }
         Backend::Docker(docker) => {
             if let Some(dir) = path("sandbox_dir") {
@@ -177,7 +169,7 @@ impl Spec {
     }
 
     fn list(&mut self, key: &str, values: &[String]) {
-        self.add(key, values.join(LISTED));
+        self.add(key, listed(values));
     }
 
     fn limit(&mut self, key: &str, value: Option<impl Display>) {
@@ -193,6 +185,27 @@ impl Spec {
         self.limit("container_disk", container.disk_mb);
         self.add(PERSISTENT, container.persistent);
     }
+}
+
+/// Values with a comma between them. A comma in one of them has a backslash before it.
+fn listed(values: &[String]) -> String {
+    values.iter().map(|value| value.replace('\\', r"\\").replace(',', r"\,")).collect::<Vec<_>>().join(", ")
+}
+
+/// The values of [`listed`].
+fn taken_apart(text: &str) -> Vec<String> {
+    let (mut values, mut value) = (Vec::new(), String::new());
+    let mut rest = text.chars().peekable();
+    while let Some(c) = rest.next() {
+        match c {
+            '\\' => value.extend(rest.next()),
+            ',' if rest.next_if_eq(&' ').is_some() => values.push(std::mem::take(&mut value)),
+            c => value.push(c),
+        }
+    }
+    values.push(value);
+    values.retain(|value| !value.is_empty());
+    values
 }
 
 fn paths(paths: &[PathBuf]) -> Vec<String> {
@@ -214,6 +227,15 @@ mod tests {
 
     fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
         pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
+    }
+
+    #[test]
+    fn a_list_is_what_it_was() {
+        for values in [&[][..], &["a"], &["Ciphers=a,b", "SendEnv=A, B"], &[r"X=\", r"Y=\, ,", "Z= z"]] {
+            let values: Vec<String> = values.iter().map(|value| (*value).to_owned()).collect();
+            assert_eq!(taken_apart(&listed(&values)), values, "{}", listed(&values));
+        }
+        assert_eq!(listed(&["a".into(), "b c".into()]), "a, b c");
     }
 
     #[test]

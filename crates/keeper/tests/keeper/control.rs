@@ -1,10 +1,13 @@
 //! Input, signals, kills and terminals.
 
 use crate::rig::{Rig, ended, runs, until};
-use farshell_api::process::{KillRequest, LogQuery, ProcessState, SignalRequest, StdinRequest, WaitingFor};
+use farshell_api::process::{
+    KillRequest, LogQuery, Process, ProcessQuery, ProcessState, SignalRequest, StdinRequest, WaitingFor,
+};
 use farshell_api::run::{Size, StartRequest};
 use farshell_engine::Kind;
 use farshell_keeper::Keeper;
+use std::time::Duration;
 
 async fn log(keeper: &Keeper, id: &str) -> String {
     keeper.log(id, LogQuery::default()).await.unwrap().text.lossy().into_owned()
@@ -151,5 +154,30 @@ async fn one_that_waits_for_input_is_seen_to() {
         keeper.stdin(&process.id, enter()).await.unwrap();
     }
     until("it does not", || async { keeper.process(&process.id).await.unwrap().waiting_for.is_none() }).await;
+    rig.end(keeper).await;
+}
+
+#[tokio::test]
+async fn several_outposts_that_are_silent_cost_the_time_of_one() {
+    use rustix::process::Signal;
+    let rig = Rig::new();
+    rig.config("terminal:\n  isolation: task\n");
+    let keeper = rig.open().await;
+    let tasks = ["a", "b", "c", "d"];
+    for task in tasks {
+        let start = StartRequest { target: rig.target(task), ..StartRequest::new("sleep 1000") };
+        keeper.start(start).await.unwrap();
+    }
+    let outposts = rig.outposts();
+    assert_eq!(outposts.len(), tasks.len());
+    outposts.iter().for_each(|pid| crate::rig::signal(*pid, Signal::STOP));
+    let begun = std::time::Instant::now();
+    let list = keeper.processes(ProcessQuery::default()).await.unwrap();
+    let took = begun.elapsed();
+    outposts.iter().for_each(|pid| crate::rig::signal(*pid, Signal::CONT));
+    let silent = |process: &&Process| process.unreachable.as_deref() == Some("no answer in 5 s");
+    assert_eq!(list.iter().filter(silent).count(), tasks.len(), "{list:?}");
+    // One after the other they are silent for 20.
+    assert!(took < Duration::from_secs(15), "{took:?}");
     rig.end(keeper).await;
 }

@@ -396,7 +396,7 @@ impl Rig {
 
     pub(crate) fn nothing_left(&self) {
         // An outpost's directory goes a moment before its process does.
-        let deadline = Instant::now() + Duration::from_secs(5);
+        let deadline = Instant::now() + PATIENCE;
         while !self.outposts().is_empty() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(5));
         }
