@@ -361,7 +361,8 @@ impl Inner {
                 }
                 Err(error)
             }
-            (None, Some((entered, Some(promotion), audited))) => {
+            (None, Some((entered, Some(mut promotion), audited))) => {
+                promotion.goes_on();
                 // It is a process that is recorded from here on, and so is its end.
                 audited.hand_over();
                 // On a task of its own: it is not left half done by a caller who goes away.
@@ -447,7 +448,10 @@ struct Attended {
 
 impl Drop for Attended {
     fn drop(&mut self) {
-        let Some((entered, promotion, audited)) = self.held.take() else { return };
+        let Some((entered, mut promotion, audited)) = self.held.take() else { return };
+        if let Some(promotion) = &mut promotion {
+            promotion.goes_on();
+        }
         let (inner, foreground, id) =
             (Arc::clone(&self.inner), Arc::clone(&self.foreground), self.id.clone());
         self.inner.common.tasks.spawn(async move {
@@ -469,10 +473,15 @@ impl Drop for Attended {
                     // If it fails, it was killed for that.
                     let _ = inner.promote(&id, promotion, &foreground, entered).await;
                 }
-                (Some(Ok(status)), _) => drop(inner.over(&foreground, &status, Some(audited))),
-                (Some(Err(error)), _) => {
-                    foreground.failed(&error);
-                    audited.ended(audit::failure(&error), Some(entered.live.identity.clone()));
+                (Some(ended), promotion) => {
+                    match ended {
+                        Ok(status) => drop(inner.over(&foreground, &status, Some(audited))),
+                        Err(error) => {
+                            foreground.failed(&error);
+                            audited.ended(audit::failure(&error), Some(entered.live.identity.clone()));
+                        }
+                    }
+                    promotion.map(Promotion::over);
                 }
                 (None, None) => {}
             }

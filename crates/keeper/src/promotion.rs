@@ -32,14 +32,16 @@ pub(crate) struct Promotion {
     notify: bool,
     /// Recorded beside the process.
     detail: Value,
-    _promise: Promise,
+    promise: Promise,
 }
 
-/// A record that is withdrawn when this is dropped. Not so if the keeper dies.
+/// A record that is withdrawn when this is dropped, unless its command goes on: what is dropped with a keeper that ends is
+/// for the next one to keep.
 #[derive(Debug)]
 struct Promise {
     slot: Arc<Slot>,
     id: ProcessId,
+    goes_on: bool,
 }
 
 impl Promotion {
@@ -60,7 +62,7 @@ impl Promotion {
             "detail": detail,
         });
         change(slot, |promotions| drop(promotions.insert(plan.id.as_str().to_owned(), value)));
-        let promise = Promise { slot: Arc::clone(slot), id: plan.id.clone() };
+        let promise = Promise { slot: Arc::clone(slot), id: plan.id.clone(), goes_on: false };
         slot.record_now().await.map_err(from_store)?;
         Ok(Self {
             after,
@@ -69,7 +71,7 @@ impl Promotion {
             command: command.into(),
             notify: request.notify_on_complete,
             detail,
-            _promise: promise,
+            promise,
         })
     }
 
@@ -84,8 +86,18 @@ impl Promotion {
             command: text("command").into(),
             notify: value.get("notify").and_then(Value::as_bool).unwrap_or_default(),
             detail: value.get("detail").cloned().unwrap_or_default(),
-            _promise: Promise { slot: Arc::clone(slot), id: id.clone() },
+            promise: Promise { slot: Arc::clone(slot), id: id.clone(), goes_on: true },
         })
+    }
+
+    /// The command goes on by itself from here: only [`Promotion::over`] withdraws the record.
+    pub(crate) fn goes_on(&mut self) {
+        self.promise.goes_on = true;
+    }
+
+    /// There is nothing left to be done.
+    pub(crate) fn over(mut self) {
+        self.promise.goes_on = false;
     }
 
     /// Fills in what only the one who asked knew.
@@ -118,6 +130,9 @@ fn change(slot: &Slot, change: impl FnOnce(&mut serde_json::Map<String, Value>))
 
 impl Drop for Promise {
     fn drop(&mut self) {
+        if self.goes_on {
+            return;
+        }
         change(&self.slot, |promotions| drop(promotions.remove(self.id.as_str())));
         self.slot.record_soon(None);
     }
@@ -129,6 +144,18 @@ impl Inner {
         self: &Arc<Self>,
         id: &ProcessId,
         promotion: Promotion,
+        foreground: &Foreground,
+        entered: Use,
+    ) -> Result<Process> {
+        let promoted = self.make_background(id, &promotion, foreground, entered).await;
+        promotion.over();
+        promoted
+    }
+
+    async fn make_background(
+        self: &Arc<Self>,
+        id: &ProcessId,
+        promotion: &Promotion,
         foreground: &Foreground,
         entered: Use,
     ) -> Result<Process> {
