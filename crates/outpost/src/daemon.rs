@@ -32,6 +32,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsE
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Names inside the outpost's directory.
@@ -52,6 +53,9 @@ pub(crate) enum Child {
     Shell(u32),
     Process(u32),
 }
+
+/// What the outpost has started and not buried. The killer looks at it too.
+pub(crate) type Children = Arc<Mutex<HashMap<u32, Child>>>;
 
 pub(crate) struct Daemon {
     pub dir: PathBuf,
@@ -101,7 +105,7 @@ pub(crate) struct Daemon {
     pub awake_until: Option<Instant>,
     /// Another processor can go on while this one waits.
     several_processors: bool,
-    pub children: HashMap<u32, Child>,
+    pub children: Children,
     pub killer: Sender<Target>,
     pub outcomes: Receiver<Outcome>,
     pub files: FileCalls,
@@ -255,7 +259,7 @@ impl Daemon {
             want_spare: true,
             awake_until: None,
             several_processors: std::thread::available_parallelism().is_ok_and(|n| n.get() > 1),
-            children: HashMap::new(),
+            children: Children::default(),
             killer,
             outcomes,
             buffer: vec![0; READ],
@@ -367,15 +371,20 @@ impl Daemon {
         }
     }
 
+    pub(crate) fn children(&self) -> MutexGuard<'_, HashMap<u32, Child>> {
+        self.children.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Takes note of every child that ended, known or adopted.
     fn reap(&mut self) {
         while let Some((pid, change)) = sys::next_child() {
-            match (self.children.get(&pid).copied(), change) {
+            let child = self.children().get(&pid).copied();
+            match (child, change) {
                 // A session's shell that stops itself would keep its session for ever.
                 (Some(Child::Shell(_)), sys::Change::Stopped) => sys::kill_child(pid, libc::SIGCONT),
                 (_, sys::Change::Stopped) | (None, _) => {}
                 (Some(child), change) => {
-                    self.children.remove(&pid);
+                    self.children().remove(&pid);
                     match child {
                         Child::Shell(key) => self.shell_died(key, change),
                         Child::Process(key) => self.process_died(key, change),

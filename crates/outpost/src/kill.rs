@@ -3,10 +3,12 @@
 //! # Who belongs to a command
 //! A command's descendants can leave its process group, its session, its parent (double fork) and its
 //! environment. Two things they can't leave: the outpost is their subreaper, so they stay visible, and they
-//! inherit resource limits. So each command gets a number of its own as its `RLIMIT_LOCKS`, a limit that the
-//! kernel has ignored since 2.6 and passes on through fork and exec: the *tag*. Tags only ever go down and are
-//! set as the hard limit as well, so that nobody without privileges can take on another one. Only descendants of
-//! the outpost are looked at: others on the same machine count their tags the same way.
+//! inherit resource limits. So each command gets a number of its own as a limit that the kernel ignores and passes
+//! on through fork and exec: the *tag*. Tags only ever go down and are set as the hard limit as well, so that nobody
+//! without privileges can take on another one. Only descendants of the outpost are looked at: others on the same
+//! machine count their tags the same way.
+//! A command may set that limit itself, to a number that no outpost gives. Whoever has such a number and is younger than
+//! the command belongs to it if it is a child of the command's shell, or nobody's child any more.
 //! Where the kernel has no such limit (or hides it), what remains is descent: children of the command's
 //! process, and for a command in a session's shell the shell's children that are younger than the command.
 //!
@@ -16,6 +18,7 @@
 //! and what is left. One thread does this for all commands that are to be killed at a time, so that a
 //! thousand kills cost a few looks at `/proc` and not a thousand.
 
+use crate::daemon::Children;
 use crate::sys;
 use crate::worker::Waker;
 use farshell_protocol::process::Killed;
@@ -24,6 +27,7 @@ use rustix::process::{Pid, PidfdFlags, Resource, Rlimit};
 use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
+use std::sync::PoisonError;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
@@ -40,55 +44,101 @@ const SHELL_WAIT: Duration = Duration::from_millis(1000);
 /// Tags that one outpost uses at most.
 const MOST_TAGS: u64 = 1 << 31;
 
+/// A limit that carries tags, and its name in `/proc`.
+type Carrier = (Resource, &'static str);
+
+/// Linux has ignored both since 2.6. gVisor refuses to set the first.
+const CARRIERS: [Carrier; 2] = [(Resource::Locks, "Max file locks"), (Resource::Rss, "Max resident set")];
+
+/// A command's number.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tag {
+    number: u64,
+    carrier: Carrier,
+    /// Where its outpost began to count.
+    first: u64,
+}
+
+impl Tag {
+    fn limit(&self) -> Rlimit {
+        Rlimit { current: Some(self.number), maximum: Some(self.number) }
+    }
+
+    /// No outpost gives such numbers: one that was started by a command of another begins to count above a half of what it
+    /// finds.
+    fn is_foreign(&self, number: u64) -> bool {
+        number < self.first / 4 || number == UNLIMITED
+    }
+}
+
+/// What is read where there is no limit.
+const UNLIMITED: u64 = u64::MAX;
+
 /// Gives each command its tag.
 #[derive(Debug)]
 pub(crate) struct Tags {
     /// Where this outpost began to count. Below it are [`MOST_TAGS`] numbers that nobody else uses.
     pub first: u64,
     next: u64,
-    pub working: bool,
+    /// Absent if nothing can carry tags here.
+    carrier: Option<Carrier>,
 }
 
 impl Tags {
     pub(crate) fn new() -> Self {
-        let current = rustix::process::getrlimit(Resource::Locks);
+        CARRIERS.into_iter().map(Self::carried_by).find(Self::working).unwrap_or(Self {
+            first: 0,
+            next: 0,
+            carrier: None,
+        })
+    }
+
+    fn carried_by(carrier: Carrier) -> Self {
+        let current = rustix::process::getrlimit(carrier.0);
         let most = [current.current, current.maximum].into_iter().flatten().min().unwrap_or(1 << 62);
         // Begun at random, so that the tags of two outposts differ.
         let mut random = [0; 8];
         let _ = getrandom::fill(&mut random);
         let first = most.saturating_sub(u64::from_le_bytes(random) >> 16).max(most / 2);
-        let mut tags = Self { first, next: first, working: true };
-        let tag = tags.next();
-        tags.working = tags.mark_self(tag) && read_tag(std::process::id()) == Some(tag);
+        let mut tags = Self { first, next: first, carrier: Some(carrier) };
+        let tag = tags.mark_self();
+        if tag.is_none_or(|tag| read_tag(std::process::id(), carrier) != Some(tag.number)) {
+            tags.carrier = None;
+        }
         tags
     }
 
-    pub(crate) fn next(&mut self) -> u64 {
-        self.next -= 1;
-        self.next
+    pub(crate) fn working(&self) -> bool {
+        self.carrier.is_some()
+    }
+
+    fn next(&mut self) -> Option<Tag> {
+        self.next = self.next.saturating_sub(1);
+        Some(Tag { number: self.next, carrier: self.carrier?, first: self.first })
     }
 
     /// What the outpost starts from now on is tagged.
-    pub(crate) fn mark_self(&self, tag: u64) -> bool {
-        self.working && rustix::process::setrlimit(Resource::Locks, limit(tag)).is_ok()
+    pub(crate) fn mark_self(&mut self) -> Option<Tag> {
+        let tag = self.next()?;
+        rustix::process::setrlimit(tag.carrier.0, tag.limit()).ok().map(|()| tag)
     }
 
-    /// What this shell starts from now on is tagged.
-    pub(crate) fn mark(&self, pid: u32, tag: u64) -> bool {
-        self.working
-            && Pid::from_raw(pid.cast_signed())
-                .is_some_and(|pid| rustix::process::prlimit(Some(pid), Resource::Locks, limit(tag)).is_ok())
+    /// What this shell starts from now on is tagged, unless it has set the limit itself, below what we may set: then what it
+    /// starts is known by that.
+    pub(crate) fn mark(&mut self, pid: u32) -> Option<Tag> {
+        let tag = self.next()?;
+        let _ = rustix::process::prlimit(Pid::from_raw(pid.cast_signed()), tag.carrier.0, tag.limit());
+        Some(tag)
     }
 }
 
-fn limit(tag: u64) -> Rlimit {
-    Rlimit { current: Some(tag), maximum: Some(tag) }
-}
-
-fn read_tag(pid: u32) -> Option<u64> {
+fn read_tag(pid: u32, (_, name): Carrier) -> Option<u64> {
     let limits = std::fs::read_to_string(format!("/proc/{pid}/limits")).ok()?;
-    let line = limits.lines().find(|l| l.starts_with("Max file locks"))?;
-    line.split_ascii_whitespace().nth(3)?.parse().ok()
+    let line = limits.lines().find(|l| l.starts_with(name))?;
+    match line.split_ascii_whitespace().nth(3)? {
+        "unlimited" => Some(UNLIMITED),
+        number => number.parse().ok(),
+    }
 }
 
 /// What is to be killed for one process.
@@ -96,7 +146,9 @@ fn read_tag(pid: u32) -> Option<u64> {
 pub(crate) struct Target {
     /// The process's key in the outpost.
     pub key: u32,
-    pub tag: Option<u64>,
+    pub tag: Option<Tag>,
+    /// What the outpost itself has started, and nobody else's orphans.
+    pub children: Children,
     /// The process itself; for a session command the shell, which is not killed at first.
     pub root: u32,
     /// The root is a session's shell: ask it to end the command, and kill it only if it doesn't.
@@ -281,7 +333,7 @@ impl Table {
     }
 
     fn read(jobs: &[Job]) -> Self {
-        let tagged = jobs.iter().any(|j| j.target.tag.is_some());
+        let carrier = jobs.iter().find_map(|j| j.target.tag).map(|tag| tag.carrier);
         let oldest = jobs.iter().map(|j| j.target.since).min().unwrap_or(0);
         let mut table = Self { entries: HashMap::new(), children: HashMap::new() };
         let Ok(dir) = std::fs::read_dir("/proc") else { return table };
@@ -300,7 +352,7 @@ impl Table {
             let Some((mut entry, dead)) = all.remove(&pid) else { continue };
             if !dead {
                 // Older than any command that is being killed: not worth another read.
-                entry.tag = if tagged && entry.start + 1 >= oldest { read_tag(pid) } else { None };
+                entry.tag = carrier.filter(|_| entry.start + 1 >= oldest).and_then(|c| read_tag(pid, c));
                 table.entries.insert(pid, entry);
             }
         }
@@ -317,17 +369,24 @@ impl Table {
         let mut queue: Vec<u32> = Vec::new();
         let spared = |pid: u32| target.shell && pid == target.root;
         if let Some(tag) = target.tag {
-            queue.extend(self.entries.values().filter(|e| e.tag == Some(tag)).map(|e| e.pid));
+            queue.extend(self.entries.values().filter(|e| e.tag == Some(tag.number)).map(|e| e.pid));
         }
         if target.running {
+            // With a tag of ours it is known to which command a process belongs.
+            let untagged = |entry: &Entry| {
+                let foreign = |tag: Tag| entry.tag.is_some_and(|number| tag.is_foreign(number));
+                entry.start >= target.since && target.tag.is_none_or(foreign)
+            };
+            let untagged = |pid: &&u32| self.get(**pid).is_some_and(untagged);
+            let children_of = |pid: u32| self.children.get(&pid).into_iter().flatten().filter(untagged);
             if target.shell {
-                // With a tag, the shell's other children are known to belong to other commands.
-                if target.tag.is_none() {
-                    let young = |pid: &&u32| self.get(**pid).is_some_and(|e| e.start >= target.since);
-                    queue.extend(self.children.get(&target.root).into_iter().flatten().filter(young));
-                }
+                queue.extend(children_of(target.root));
             } else {
                 queue.push(target.root);
+            }
+            if target.tag.is_some() {
+                let own = target.children.lock().unwrap_or_else(PoisonError::into_inner);
+                queue.extend(children_of(std::process::id()).filter(|pid| !own.contains_key(pid)));
             }
         }
         while let Some(pid) = queue.pop() {
@@ -419,7 +478,8 @@ pub(crate) fn kill_tagged(first: u64) {
         let pids = dir.flatten().filter_map(|item| item.file_name().to_str()?.parse::<u32>().ok());
         let left: Vec<Entry> = pids
             .filter(|pid| {
-                *pid != std::process::id() && read_tag(*pid).is_some_and(|tag| range.contains(&tag))
+                let tagged = |carrier| read_tag(*pid, carrier).is_some_and(|tag| range.contains(&tag));
+                *pid != std::process::id() && CARRIERS.into_iter().any(tagged)
             })
             .filter_map(|pid| match read_stat(pid)? {
                 (_, start, false) => Some(Entry { pid, start, tag: None }),
@@ -434,5 +494,50 @@ pub(crate) fn kill_tagged(first: u64) {
         let mut watch = Vec::new();
         signal_all(&all, libc::SIGKILL, &mut watch);
         wait_for_any(&watch, Duration::from_millis(20));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::daemon::Child;
+    use std::process::{Command, Stdio};
+
+    /// Whoever of these is a member of a command with this tag and root.
+    fn members(tag: Option<Tag>, children: &Children, since: u64) -> HashSet<u32> {
+        let children = Children::clone(children);
+        let grace = Duration::ZERO;
+        let (key, root, shell, first) = (1, u32::MAX, true, libc::SIGTERM);
+        let target = Target { key, tag, children, root, shell, running: true, since, grace, first };
+        Table::of(&target).members(&target).iter().map(|entry| entry.pid).collect()
+    }
+
+    #[test]
+    fn each_carrier_marks_what_is_started_and_nothing_else() {
+        for carrier in CARRIERS {
+            let mut tags = Tags::carried_by(carrier);
+            assert!(tags.working(), "{carrier:?}");
+            let since = ticks_now();
+            let start = || Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().unwrap();
+            let first = tags.mark_self();
+            let mut one = start();
+            let second = tags.mark_self();
+            let mut two = start();
+            // It takes on a number that no outpost gives, and is nobody else's.
+            let mut stray = start();
+            let low = Rlimit { current: Some(5), maximum: Some(5) };
+            rustix::process::prlimit(Pid::from_raw(stray.id().cast_signed()), carrier.0, low).unwrap();
+            let children = Children::default();
+            children.lock().unwrap().extend([one.id(), two.id()].map(|pid| (pid, Child::Process(0))));
+            assert_eq!(members(first, &children, since), [one.id(), stray.id()].into(), "{carrier:?}");
+            assert_eq!(members(second, &children, since), [two.id(), stray.id()].into(), "{carrier:?}");
+            // Known to the outpost: not the command's.
+            children.lock().unwrap().insert(stray.id(), Child::Process(0));
+            assert_eq!(members(second, &children, since), [two.id()].into());
+            for child in [&mut one, &mut two, &mut stray] {
+                child.kill().unwrap();
+                child.wait().unwrap();
+            }
+        }
     }
 }

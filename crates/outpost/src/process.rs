@@ -1,5 +1,6 @@
 //! One process as the outpost keeps it.
 
+use crate::kill::Tag;
 use crate::log::Log;
 use crate::reactor::AlarmKey;
 use farshell_protocol::process::{End, Killed, Start, State, Status, Stdin, Usage, What};
@@ -26,7 +27,7 @@ pub(crate) struct Process {
     /// That shell.
     pub shell: Option<u32>,
     pub pid: u32,
-    pub tag: Option<u64>,
+    pub tag: Option<Tag>,
     /// Ticks since boot when it began.
     pub since: u64,
     pub started: Instant,

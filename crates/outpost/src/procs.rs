@@ -7,6 +7,7 @@ use crate::process::Process;
 use crate::sys::Change;
 use farshell_protocol::Reply;
 use farshell_protocol::process::{End, Killed, State};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Finished processes that are kept.
@@ -77,6 +78,7 @@ impl Daemon {
         Target {
             key: process.key,
             tag: process.tag,
+            children: Arc::clone(&self.children),
             root: process.pid,
             shell: process.session.is_some(),
             running: !process.ended(),

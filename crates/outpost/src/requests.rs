@@ -116,7 +116,7 @@ impl Daemon {
             running,
             finished: self.procs.len() as u32 - running,
             arch: std::env::consts::ARCH.into(),
-            tagging: self.tags.working,
+            tagging: self.tags.working(),
         }
     }
 

@@ -241,8 +241,7 @@ impl Daemon {
         // A trap would print there as well.
         process.direct = process.leaves_nothing && never_complains(&waiting.command) && !shadowed(TRAPPED);
         if !process.leaves_nothing {
-            let tag = self.tags.next();
-            process.tag = self.tags.mark(shell.pid, tag).then_some(tag);
+            process.tag = self.tags.mark(shell.pid);
         }
         process.since = ticks_now();
         process.started = Instant::now();

@@ -43,12 +43,11 @@ impl Daemon {
     fn start_shell(&mut self) -> io::Result<u32> {
         let Some(program) = self.program.clone() else { return Err(io::ErrorKind::NotFound.into()) };
         let key = self.key();
-        let tag = self.tags.next();
-        self.tags.mark_self(tag);
+        self.tags.mark_self();
         let shell = Shell::start(&program, self.dir.join(format!("{SHELL_DIR}{key}")))?;
         self.give_limits(shell.pid);
         self.reactor.add(&shell.reports.read, Token::Shell(key), Interest::ReadEdge)?;
-        self.children.insert(shell.pid, Child::Shell(key));
+        self.children().insert(shell.pid, Child::Shell(key));
         self.shells.insert(key, shell);
         Ok(key)
     }

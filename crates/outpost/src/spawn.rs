@@ -64,8 +64,7 @@ impl Daemon {
             let program = OsStr::from_bytes(&program);
             sys::spawn(&Spawn { program, argv: &argv, env: &env, stdio, cwd: Some(&cwd_c) }).map_err(failed)
         };
-        let tag = self.tags.next();
-        process.tag = self.tags.mark_self(tag).then_some(tag);
+        process.tag = self.tags.mark_self();
         process.since = ticks_now();
         process.started = Instant::now();
         let pid = if let Some(size) = surroundings.pty {
@@ -112,7 +111,7 @@ impl Daemon {
             let _ = self.reactor.add(fd, Token::Input(key), Interest::WriteEdge);
         }
         self.pipe_owner.insert(process.pipes, key);
-        self.children.insert(pid, Child::Process(key));
+        self.children().insert(pid, Child::Process(key));
         if let Some(timeout) = process.timeout {
             process.timeout_alarm = Some(self.reactor.alarm(process.started + timeout, Alarm::Timeout(key)));
         }

@@ -25,6 +25,7 @@ cases! {
         timeout_of_a_builtin_loop,
         hermes_84967_timeout_leaves_no_tree,
         timeout_finds_daemons_without_a_trace,
+        timeout_finds_those_that_change_their_limits,
         timeout_of_a_fork_storm,
         timeout_of_endless_output,
         timeout_spares_earlier_background_jobs,
@@ -203,6 +204,26 @@ async fn timeout_finds_daemons_without_a_trace(env: &Env) -> Done {
     let (ran, ()) = tokio::try_join!(env.run_with(&options), env.await_naps(3))?;
     killed(&ran)?;
     check_eq!(env.naps().await?, 0, "processes left");
+    Ok(())
+}
+
+async fn timeout_finds_those_that_change_their_limits(env: &Env) -> Done {
+    // Which shells can set depends on the shell, and whether it may be raised again on who one is.
+    let limits = "{ ulimit -x 5; ulimit -m 5; } 2>/dev/null";
+    let command =
+        format!("({limits}; setsid {} &); {limits}; (setsid {} &); {}", env.nap(1), env.nap(2), env.nap(3));
+    // The second time the session's own shell has them from its beginning.
+    for _ in 0..2 {
+        let options = RunOptions { timeout: Some(Duration::from_secs(4)), ..env.command(&*command) };
+        let (ran, ()) = tokio::try_join!(env.run_with(&options), env.await_naps(3))?;
+        killed(&ran)?;
+        check_eq!(env.naps().await?, 0, "processes left");
+    }
+    // What belongs to others is spared, whatever its limits are.
+    env.run(format!("{limits}; {} & (setsid {} &)", env.nap(1), env.nap(2))).await?;
+    env.await_naps(2).await?;
+    killed(&env.timed(&env.nap(3), Duration::from_millis(700)).await?)?;
+    check_eq!(env.naps().await?, 2, "jobs of the command before");
     Ok(())
 }
 

@@ -49,7 +49,7 @@ impl Daemon {
         };
         let stop = attach.end_at.filter(|_| !attach.until_closed);
         let left = stop.map_or(u64::MAX, |end| end.saturating_sub(attach.cursor.offset));
-        let most = attach.credit.available().min(crate::daemon::READ);
+        let most = attach.credit.available().saturating_sub(CHUNK_HEADER).min(crate::daemon::READ);
         let most = most.min(usize::try_from(left).unwrap_or(usize::MAX));
         let finished = process.ended()
             && process.end_held.is_none()
