@@ -6,14 +6,14 @@
 
 use crate::backend::ByteStream;
 use crate::error::{Error, Kind, Result};
-use farshell_protocol::flow::{Credit, Window, encode_credit};
+use farshell_protocol::flow::{Credit, INITIAL_CREDIT, Window, encode_credit};
 use farshell_protocol::frame::{self, Decoder};
 use farshell_protocol::hello::{Hello, OutpostIdentity};
 use farshell_protocol::message::{from_bytes, to_bytes};
-use farshell_protocol::{Event, Failure, Kind as FrameKind, Reply, Request};
+use farshell_protocol::{ErrorKind, Event, Failure, Kind as FrameKind, Reply, Request};
 use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
@@ -26,12 +26,17 @@ const HELLO: Duration = Duration::from_secs(30);
 const DIRECT: usize = 16 << 10;
 /// Bytes asked of the stream at a time.
 const READ: usize = 256 << 10;
+/// What may wait for one call here before the outpost is at fault. Data is paid for, [`INITIAL_CREDIT`] at a time; lists and
+/// matches of a search are not.
+const MOST_DATA: usize = 4 * INITIAL_CREDIT as usize;
+const MOST_EVENTS: usize = 64 << 20;
 
 /// What arrives for a call.
 #[derive(Debug)]
 pub(crate) enum Incoming {
     Data(Vec<u8>),
-    Event(Event),
+    /// With its size.
+    Event(Event, usize),
     Response(std::result::Result<Reply, Failure>),
     /// The outpost grants more upload.
     Credit(u64),
@@ -71,9 +76,45 @@ impl std::fmt::Debug for Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    calls: HashMap<u32, mpsc::UnboundedSender<Incoming>>,
+    calls: HashMap<u32, Receiving>,
     /// Why the connection ended.
-    ended: Option<String>,
+    ended: Option<Ended>,
+}
+
+/// Where a call gets what comes for it.
+#[derive(Debug)]
+struct Receiving {
+    to: mpsc::UnboundedSender<Incoming>,
+    waiting: Arc<Waiting>,
+}
+
+/// Bytes that have come for a call and that nobody has dealt with.
+#[derive(Debug, Default)]
+struct Waiting {
+    data: AtomicUsize,
+    events: AtomicUsize,
+}
+
+/// Why a connection ended.
+#[derive(Clone, Debug)]
+pub(crate) enum Ended {
+    /// It broke, or was closed. Another one may work.
+    Lost(String),
+    /// The other side does not keep to the protocol, and would not on another connection.
+    Broken(String),
+}
+
+impl Ended {
+    fn error(&self) -> Error {
+        match self {
+            Self::Lost(why) => lost(why),
+            Self::Broken(why) => {
+                let message = format!("it does not keep to the protocol: {why}");
+                Error::new(Kind::Protocol, "talking to the outpost", message)
+                    .with_hint("stop the environment so that the next call starts an outpost of this release")
+            }
+        }
+    }
 }
 
 impl Outgoing {
@@ -125,7 +166,7 @@ impl Shared {
 
     fn broken(&self, why: String) -> Error {
         let error = lost(&why);
-        self.end(why);
+        self.end(Ended::Lost(why));
         error
     }
 
@@ -133,7 +174,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn end(&self, why: String) {
+    fn end(&self, why: Ended) {
         let mut state = self.lock();
         state.ended.get_or_insert(why);
         // Their receivers see the end of the channel.
@@ -202,7 +243,7 @@ impl Connection {
         for task in &self.tasks {
             task.abort();
         }
-        self.shared.end("it was closed on this side".to_owned());
+        self.shared.end(Ended::Lost("it was closed on this side".to_owned()));
         // Calls that are not dropped yet hold on to the rest, but the other side is to see the end now.
         let mut out = self.shared.out.lock().unwrap_or_else(PoisonError::into_inner);
         out.stream = Box::new(tokio::io::sink());
@@ -221,15 +262,14 @@ impl Connection {
             if !state.calls.is_empty() {
                 return false;
             }
-            state.ended.get_or_insert_with(|| "nobody used it".to_owned());
+            state.ended.get_or_insert_with(|| Ended::Lost("nobody used it".to_owned()));
         }
         self.close();
         true
     }
 
-    /// Why it ended, if it has.
-    pub(crate) fn ended(&self) -> Option<String> {
-        self.shared.lock().ended.clone()
+    pub(crate) fn has_ended(&self) -> bool {
+        self.shared.lock().ended.is_some()
     }
 
     /// A call that has nothing but an answer.
@@ -240,7 +280,8 @@ impl Connection {
     /// Opens a call.
     pub(crate) fn call(&self, request: &Request) -> Result<Call> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        let (sender, incoming) = mpsc::unbounded_channel();
+        let (to, incoming) = mpsc::unbounded_channel();
+        let waiting = Arc::<Waiting>::default();
         let mut frame = vec![0; frame::HEADER];
         farshell_protocol::message::encode(&mut frame, request);
         let len = frame.len() - frame::HEADER;
@@ -253,13 +294,14 @@ impl Connection {
         {
             let mut state = self.shared.lock();
             if let Some(why) = &state.ended {
-                return Err(lost(why));
+                return Err(why.error());
             }
-            state.calls.insert(id, sender);
+            state.calls.insert(id, Receiving { to, waiting: Arc::clone(&waiting) });
         }
         let call = Call {
             id,
             incoming,
+            waiting,
             shared: Arc::clone(&self.shared),
             credit: Credit::default(),
             window: Window::default(),
@@ -279,6 +321,7 @@ pub(crate) fn lost(why: &str) -> Error {
 pub(crate) struct Call {
     id: u32,
     incoming: mpsc::UnboundedReceiver<Incoming>,
+    waiting: Arc<Waiting>,
     shared: Arc<Shared>,
     credit: Credit,
     window: Window,
@@ -291,18 +334,22 @@ impl Call {
         match self.incoming.recv().await {
             Some(incoming) => {
                 self.finished |= matches!(incoming, Incoming::Response(_));
+                if let Incoming::Event(_, size) = &incoming {
+                    self.waiting.events.fetch_sub(*size, Ordering::Relaxed);
+                }
                 Ok(incoming)
             }
             None => {
                 self.finished = true;
                 let why = self.shared.lock().ended.clone();
-                Err(lost(why.as_deref().unwrap_or("it was closed")))
+                Err(why.map_or_else(|| lost("it was closed"), |why| why.error()))
             }
         }
     }
 
     /// Data of this size was dealt with: the outpost may send more.
     pub(crate) fn consumed(&mut self, bytes: usize) {
+        self.waiting.data.fetch_sub(bytes, Ordering::Relaxed);
         if let Some(grant) = self.window.consume(bytes) {
             let mut frame = Vec::new();
             frame::encode(&mut frame, FrameKind::Credit, self.id, &encode_credit(grant));
@@ -330,7 +377,7 @@ impl Call {
                 match self.next().await? {
                     Incoming::Credit(bytes) => self.credit.grant(bytes),
                     Incoming::Response(reply) => return Ok(Some(reply)),
-                    Incoming::Data(_) | Incoming::Event(_) => {}
+                    Incoming::Data(_) | Incoming::Event(..) => {}
                 }
             }
             self.credit.spend(piece.len());
@@ -363,7 +410,7 @@ async fn write_left_over(shared: Arc<Shared>) {
         shared.left_over.notified().await;
         let push = |cx: &mut Context<'_>| shared.out.lock().unwrap_or_else(PoisonError::into_inner).push(cx);
         if let Err(error) = std::future::poll_fn(push).await {
-            return shared.end(error.to_string());
+            return shared.end(Ended::Lost(error.to_string()));
         }
     }
 }
@@ -389,7 +436,7 @@ async fn read_frames(
                 Ok::<(), std::io::Error>(())
             };
             if let Err(error) = read.await {
-                break error.to_string();
+                break Ended::Lost(error.to_string());
             }
             if let Err(why) = deliver(begun.kind, begun.call, begun.payload, &shared) {
                 break why;
@@ -398,43 +445,61 @@ async fn read_frames(
         }
         let want = decoder.missing().clamp(16 << 10, READ);
         match stream.read(decoder.space(want)).await {
-            Ok(0) => break "the outpost closed it".to_owned(),
+            Ok(0) => break Ended::Lost("the outpost closed it".to_owned()),
             Ok(n) => decoder.filled(n),
-            Err(error) => break error.to_string(),
+            Err(error) => break Ended::Lost(error.to_string()),
         }
     };
     shared.end(why);
 }
 
 /// Hands out all frames that are whole.
-fn dispatch(decoder: &mut Decoder, shared: &Shared) -> std::result::Result<(), String> {
-    while let Some(frame) = decoder.next_frame().map_err(|e| e.to_string())? {
+fn dispatch(decoder: &mut Decoder, shared: &Shared) -> std::result::Result<(), Ended> {
+    while let Some(frame) = decoder.next_frame().map_err(malformed)? {
         deliver(frame.kind, frame.call, frame.payload.to_vec(), shared)?;
     }
     Ok(())
 }
 
-fn deliver(kind: FrameKind, call: u32, payload: Vec<u8>, shared: &Shared) -> std::result::Result<(), String> {
+fn malformed(error: impl std::fmt::Display) -> Ended {
+    Ended::Broken(error.to_string())
+}
+
+fn deliver(kind: FrameKind, call: u32, payload: Vec<u8>, shared: &Shared) -> std::result::Result<(), Ended> {
+    let size = payload.len();
     let incoming = match kind {
         FrameKind::Data => Incoming::Data(payload),
-        FrameKind::Event => Incoming::Event(from_bytes(&payload).map_err(|e| e.to_string())?),
-        FrameKind::Response => Incoming::Response(from_bytes(&payload).map_err(|e| e.to_string())?),
+        FrameKind::Event => Incoming::Event(from_bytes(&payload).map_err(malformed)?, size),
+        FrameKind::Response => Incoming::Response(from_bytes(&payload).map_err(malformed)?),
         FrameKind::Credit => {
-            Incoming::Credit(farshell_protocol::flow::decode_credit(&payload).ok_or("malformed credit")?)
+            let credit = farshell_protocol::flow::decode_credit(&payload);
+            Incoming::Credit(credit.ok_or_else(|| malformed("malformed credit"))?)
         }
         FrameKind::Goodbye => {
-            let failure: Failure = from_bytes(&payload).map_err(|e| e.to_string())?;
-            return Err(failure.message);
+            let failure: Failure = from_bytes(&payload).map_err(malformed)?;
+            return Err(match failure.kind {
+                ErrorKind::Protocol => Ended::Broken(failure.message),
+                _ => Ended::Lost(failure.message),
+            });
         }
         FrameKind::Hello | FrameKind::Request | FrameKind::End | FrameKind::Cancel => {
-            return Err("the outpost sent a frame that only an engine sends".into());
+            return Err(malformed("the outpost sent a frame that only an engine sends"));
         }
     };
     let mut state = shared.lock();
     let last = matches!(incoming, Incoming::Response(_));
     // A call that was cancelled meanwhile has no entry any more.
-    if let Some(sender) = state.calls.get(&call) {
-        let _ = sender.send(incoming);
+    if let Some(Receiving { to, waiting }) = state.calls.get(&call) {
+        let (count, most) = match kind {
+            FrameKind::Data => (&waiting.data, MOST_DATA),
+            _ => (&waiting.events, MOST_EVENTS),
+        };
+        if matches!(kind, FrameKind::Data | FrameKind::Event)
+            && count.fetch_add(size, Ordering::Relaxed) + size > most
+        {
+            return Err(malformed("it sends more than it may"));
+        }
+        let _ = to.send(incoming);
     }
     if last {
         state.calls.remove(&call);

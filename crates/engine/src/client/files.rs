@@ -89,7 +89,7 @@ impl FileStream {
                     }
                     self.call = self.asking.call().await?;
                 }
-                Ok(Incoming::Event(_) | Incoming::Credit(_)) => {}
+                Ok(Incoming::Event(..) | Incoming::Credit(_)) => {}
                 Err(error) => {
                     self.asking.lost(error)?;
                     self.call = self.asking.call().await?;
@@ -412,11 +412,11 @@ async fn collect(
 ) -> Result<std::result::Result<FileReply, Failure>> {
     loop {
         match call.next().await? {
-            Incoming::Event(Event::File(event)) => each(event),
+            Incoming::Event(Event::File(event), _) => each(event),
             Incoming::Response(Ok(Reply::File(reply))) => return Ok(Ok(reply)),
             Incoming::Response(Ok(other)) => return Err(odd(what, &other)),
             Incoming::Response(Err(failure)) => return Ok(Err(failure)),
-            Incoming::Event(_) | Incoming::Data(_) | Incoming::Credit(_) => {}
+            Incoming::Event(..) | Incoming::Data(_) | Incoming::Credit(_) => {}
         }
     }
 }

@@ -10,6 +10,8 @@
 mod asking;
 mod connection;
 mod files;
+#[cfg(test)]
+mod hostile;
 mod rest;
 
 use crate::backend::Place;
@@ -45,6 +47,9 @@ const PAUSES: [Duration; 8] = [
     Duration::from_secs(10),
     Duration::from_secs(10),
 ];
+
+/// The longest pause that comes first is the fourth.
+const MOST_SKIPPED: usize = 3;
 
 /// A handle on the outpost of a place.
 #[derive(Clone, Debug)]
@@ -82,7 +87,7 @@ impl Inner {
 
     /// The connection, if there is one that works.
     fn working(&self) -> Option<Arc<Connection>> {
-        self.current().as_ref().filter(|connection| connection.ended().is_none()).map(Arc::clone)
+        self.current().as_ref().filter(|connection| !connection.has_ended()).map(Arc::clone)
     }
 }
 
@@ -189,9 +194,15 @@ impl Outpost {
 
     /// Connects after a loss, patiently.
     async fn reconnect(&self) -> Result<Arc<Connection>> {
+        self.reconnect_after(0).await
+    }
+
+    /// Likewise after so many losses in a row, with nothing in between: one that greets and goes away is not asked
+    /// without a pause.
+    async fn reconnect_after(&self, losses: usize) -> Result<Arc<Connection>> {
         let mut last = None;
-        for pause in PAUSES {
-            tokio::time::sleep(pause).await;
+        for pause in &PAUSES[losses.min(MOST_SKIPPED)..] {
+            tokio::time::sleep(*pause).await;
             match self.connection().await {
                 Ok(connection) => return Ok(connection),
                 Err(error)
@@ -295,12 +306,19 @@ impl Outpost {
             Err(error) => Err(error),
         };
         drop(connection);
+        let (mut losses, mut before) = (0, 0);
         while let Err(error) = &ended {
-            if error.kind != Kind::Disconnected {
-                break;
+            match error.kind {
+                Kind::Disconnected => {}
+                Kind::Protocol => return Err(unknown(&what, &error.to_string())),
+                _ => break,
             }
+            losses = if offset > before { 0 } else { losses };
+            before = offset;
+            let connecting = self.reconnect_after(losses);
+            losses += 1;
             // Ask what happened; send nothing that could run twice.
-            let connection = match self.reconnect().await {
+            let connection = match connecting.await {
                 Ok(connection) => connection,
                 Err(error) => {
                     return Err(unknown(
@@ -348,10 +366,10 @@ impl Outpost {
         drop(connection);
         let mut lost = 0;
         while let Err(error) = &answer
-            && error.kind == Kind::Disconnected
+            && matches!(error.kind, Kind::Disconnected | Kind::Protocol)
         {
             lost += 1;
-            if lost > MOST_LOST {
+            if lost > MOST_LOST || error.kind == Kind::Protocol {
                 return Err(unknown(&what, &error.to_string()));
             }
             let connection = self.reconnect().await.map_err(|e| unknown(&what, &e.to_string()))?;
@@ -377,6 +395,7 @@ impl Outpost {
         let mut connection = self.connection().await?;
         let instance = connection.identity.instance.clone();
         let mut offset = attach.from;
+        let (mut losses, mut before) = (0, offset);
         loop {
             let request = Request::Attach { id: id.clone(), attach: Attach { from: offset, ..attach } };
             let ended = match connection.call(&request) {
@@ -385,7 +404,10 @@ impl Outpost {
             };
             match ended {
                 Err(error) if error.kind == Kind::Disconnected => {
-                    connection = self.reconnect().await?;
+                    losses = if offset > before { 0 } else { losses };
+                    before = offset;
+                    connection = self.reconnect_after(losses).await?;
+                    losses += 1;
                     if connection.identity.instance != instance {
                         return Err(unknown(&what, "the outpost that ran it is gone"));
                     }
@@ -537,12 +559,12 @@ async fn follow(
                 }
                 call.consumed(payload.len());
             }
-            Incoming::Event(Event::Gap { from, to }) => {
+            Incoming::Event(Event::Gap { from, to }, _) => {
                 sink.gap(from, to);
                 *offset = to;
             }
-            Incoming::Event(Event::Started { pid }) => sink.started(pid),
-            Incoming::Event(Event::File(_)) | Incoming::Credit(_) => {}
+            Incoming::Event(Event::Started { pid }, _) => sink.started(pid),
+            Incoming::Event(Event::File(_), _) | Incoming::Credit(_) => {}
             Incoming::Response(answer) => return status_of(what, answer),
         }
     }

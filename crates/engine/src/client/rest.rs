@@ -20,7 +20,7 @@ pub(super) async fn watch(inner: Weak<Inner>, connection: Weak<Connection>, afte
     loop {
         tokio::time::sleep(after).await;
         let (Some(inner), Some(connection)) = (inner.upgrade(), connection.upgrade()) else { return };
-        if connection.ended().is_some() {
+        if connection.has_ended() {
             return;
         }
         let idle = connection.idle();
