@@ -45,6 +45,12 @@ install_debian_packages() {
     fi
 }
 
+# Python, and what makes virtual environments, which is a package of its own.
+need_python() {
+    need python3:python3 || return 1
+    python3 -c 'import ensurepip' 2>/dev/null || install_debian_packages python3-venv
+}
+
 # What every build needs: Rust, a linker, and a C library to link statically with.
 need_rust() {
     if ! command -v cargo >/dev/null; then

@@ -11,7 +11,7 @@ DAYTONA_PIDS=()
 
 daytona_up() {
     is_root || { skip_part "sandboxes with a root of their own are made by root"; return 1; }
-    need unshare:util-linux setsid:util-linux || return 1
+    need unshare:util-linux setsid:util-linux && need_python || return 1
     local messages=$RUN/logs/build-daytona.json program
     say "building the emulator of Daytona"
     cargo build -p farshell-daytona-emulator --locked --message-format=json-render-diagnostics >"$messages" || return 1

@@ -6,12 +6,11 @@
 readonly MCP_PACKAGES=(mcp==2.3.0 jsonschema==4.26.0)
 
 mcp_up() {
-    need python3:python3 || return 1
+    need_python || return 1
     local cache=${XDG_CACHE_HOME:-$HOME/.cache}/farshell-test name dir
     name=$(IFS=-; printf 'python-%s-%s' "$(python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')" "${MCP_PACKAGES[*]//==/-}") || return 1
     dir=$cache/$name
     if ! "$dir/bin/python" -c 'import mcp, jsonschema' 2>/dev/null; then
-        python3 -c 'import ensurepip' 2>/dev/null || install_debian_packages python3-venv || return 1
         say "making $dir"
         # One that was interrupted lacks what is looked for above, and is made anew.
         rm -rf "$dir" && mkdir -p "$cache" || return 1

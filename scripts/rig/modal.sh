@@ -15,7 +15,7 @@ MODAL_PID=''
 
 modal_up() {
     is_root || { skip_part "sandboxes with a root of their own are made by root"; return 1; }
-    need unshare:util-linux setsid:util-linux ip:iproute2 python3:python3 curl:curl || return 1
+    need unshare:util-linux setsid:util-linux ip:iproute2 curl:curl && need_python || return 1
     local messages=$RUN/logs/build-modal.json program
     say "building the emulator of Modal"
     cargo build -p farshell-modal-emulator --locked --message-format=json-render-diagnostics >"$messages" || return 1

@@ -182,7 +182,7 @@ pub const SETTINGS: &[Setting] = &[
     row("tool_backends", "TERMINAL_TOOL_BACKENDS", Type::Backends, Text("[]"), ALL, "backends that a tool call may choose besides the configured one"),
     row("env_passthrough", "TERMINAL_ENV_PASSTHROUGH", Type::Names, Text("[]"), ALL, "variables of this machine that commands may see in addition"),
     row("sudo_password", "SUDO_PASSWORD", Type::Text, Unset, ALL, "answer to sudo's question; an empty one counts as set").secret(),
-    row("daemon_term_grace_seconds", "TERMINAL_DAEMON_TERM_GRACE_SECONDS", Type::Number { min: 0.0, max: 3600.0, unit: "seconds" }, Text("2"), ALL, "pause between asking a process to end and killing it; 0 kills at once"),
+    row("daemon_term_grace_seconds", "TERMINAL_DAEMON_TERM_GRACE_SECONDS", Type::Number { min: 0.0, max: 3600.0, unit: "seconds" }, Text("2"), ALL, "pause between asking a process to end and killing it; 0 kills at once (with Hermes never: here nothing survives a kill)"),
     row("log_cap_mb", "TERMINAL_LOG_CAP_MB", Type::Integer { min: 1, max: 1_048_576, unit: "megabytes" }, Text("256"), ALL, "output kept of each process"),
     row("credential_files", "TERMINAL_CREDENTIAL_FILES", Type::HomeFiles, Text("[]"), NOT_LOCAL, "files below the Hermes home that are put into the place"),
 
