@@ -295,6 +295,10 @@ fn changed_settings_cost_no_file() {
         }
         let said = world.call(&["run", "--json", "cat ~/file"]).json();
         assert_eq!(said["stdout"], "work\n", "{said}");
+        // What has no effect on a sandbox keeps nobody out of it.
+        std::fs::write(&config, "terminal:\n  modal_mode: direct\n  container_disk: 1000\n").unwrap();
+        assert_eq!(modal.says("cat ~/file"), "work\n");
+        std::fs::remove_file(&config).unwrap();
     }
 }
 
