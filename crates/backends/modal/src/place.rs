@@ -39,6 +39,8 @@ pub(crate) struct ModalPlace {
 struct Known {
     router: Option<Router>,
     epitaph: Option<String>,
+    /// Somebody was connected to it.
+    came_up: bool,
 }
 
 impl ModalPlace {
@@ -102,21 +104,36 @@ impl ModalPlace {
         let mut pause = Duration::from_millis(100);
         loop {
             let error = match self.open(id).await {
-                Ok(stream) => return Ok(stream),
+                Ok(stream) => {
+                    self.came_up(id);
+                    return Ok(stream);
+                }
                 Err(error) => error,
             };
             // It may be somewhere else, and whoever is at the old address knows nothing of it.
             self.known().router = None;
             // Whatever is wrong, a look at the sandbox tells more.
             if let Ok(found) = self.account.look(id).await {
+                let mut hint = None;
                 let why = match found {
                     Found::Runs => None,
-                    Found::Ended(ended) => Some(format!("sandbox {id} {}", ended.why())),
+                    Found::Ended(ended) => {
+                        if !ended.began()
+                            && let Ok(Some(state)) = self.account.records.get(&self.task)
+                        {
+                            hint = self.account.way_back(&self.task, &state);
+                        }
+                        Some(format!("sandbox {id} {}", ended.why()))
+                    }
                     Found::Unknown => Some(format!("sandbox {id} is gone")),
                 };
                 if let Some(why) = why {
                     self.known().epitaph = Some(why.clone());
-                    return Err(Error::new(Kind::Unavailable, WHAT, why));
+                    let error = Error::new(Kind::Unavailable, WHAT, why);
+                    return Err(match hint {
+                        Some(hint) => error.with_hint(hint),
+                        None => error,
+                    });
                 }
             }
             let passes = matches!(
@@ -129,6 +146,20 @@ impl ModalPlace {
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(Duration::from_secs(3));
         }
+    }
+}
+
+impl ModalPlace {
+    /// Noted once, beside what the caller came for.
+    fn came_up(&self, id: &str) {
+        if std::mem::replace(&mut self.known().came_up, true) {
+            return;
+        }
+        let (account, task, id) = (self.account.clone(), self.task.clone(), id.to_owned());
+        tokio::spawn(async move {
+            // What was not noted is noted when it is put away.
+            let _ = account.came_up(&task, &id).await;
+        });
     }
 }
 

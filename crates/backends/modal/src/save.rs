@@ -46,6 +46,7 @@ impl Account {
                 return Err(error);
             }
         };
+        state.prove();
         self.record(task, &mut state, &image).await?;
         self.end(id).await?;
         self.put_away_wholly(task, &mut state).await
@@ -99,7 +100,8 @@ impl Account {
         router.snapshot_named(&name).await.map_err(failed)
     }
 
-    /// Writes down that this snapshot has everything of the sandbox, and deletes those before.
+    /// Writes down that this snapshot has everything of the sandbox. The last from which a sandbox came up is kept until one
+    /// came up from this; others are deleted.
     pub(crate) async fn record(&self, task: &TaskName, state: &mut State, image: &str) -> Result<()> {
         state.owns(image);
         state.taking = None;
@@ -108,10 +110,29 @@ impl Account {
         state.base = Some(image.to_owned());
         state.saved = Some(image.to_owned());
         self.records.put(task, state)?;
-        for old in state.ours.clone().into_iter().filter(|old| old != image) {
+        self.forget_older(task, state).await
+    }
+
+    /// Deletes what is neither the last snapshot nor one that is known to work.
+    async fn forget_older(&self, task: &TaskName, state: &mut State) -> Result<()> {
+        let needed = |id: &String| state.last() == Some(id) || state.proven.as_ref() == Some(id);
+        let older: Vec<String> = state.ours.iter().filter(|id| !needed(id)).cloned().collect();
+        for old in older {
             self.forget_image(task, state, &old).await;
         }
         self.records.put(task, state)
+    }
+
+    /// Somebody is connected to the sandbox: what it was made from can be restored, and those before are not needed. If
+    /// somebody else is at it now, that stays to be noted.
+    pub(crate) async fn came_up(&self, task: &TaskName, id: &str) -> Result<()> {
+        let Some(_alone) = self.records.try_lock(task).await else { return Ok(()) };
+        let Some(mut state) = self.records.get(task)? else { return Ok(()) };
+        if state.sandbox.as_deref() != Some(id) || state.removing || !state.prove() {
+            return Ok(());
+        }
+        self.records.put(task, &state)?;
+        self.forget_older(task, &mut state).await
     }
 
     /// Deletes a snapshot that was taken for this task, and that nobody needs any more. Whatever else there is, Hermes' own
@@ -207,7 +228,13 @@ impl Account {
 
     /// Deletes what Modal saved of a sandbox that ended, unless it is what is kept. If that can't be done soon, it costs a
     /// little storage.
-    async fn forget_spare(&self, task: &TaskName, state: &mut State, id: &str, kept: Option<&str>) {
+    pub(crate) async fn forget_spare(
+        &self,
+        task: &TaskName,
+        state: &mut State,
+        id: &str,
+        kept: Option<&str>,
+    ) {
         let deadline = Instant::now() + SPARE;
         while Instant::now() < deadline {
             match self.client.exit_snapshot(id, Duration::from_secs(5)).await {

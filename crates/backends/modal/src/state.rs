@@ -30,6 +30,8 @@ pub(crate) struct State {
     /// The snapshot that has everything of it. It is ended as soon as there is one, and nobody begins anything in it any
     /// more. If it could not be ended, what runs in it runs on, and what Modal saves at its end counts.
     pub(crate) saved: Option<String>,
+    /// The last snapshot from which a sandbox came up: it is kept until one came up from a newer one.
+    pub(crate) proven: Option<String>,
     /// All of it is to go: whoever finds this finishes that.
     pub(crate) removing: bool,
     /// What it was made from.
@@ -52,6 +54,21 @@ impl State {
         self.saved.as_ref().or(self.base.as_ref()).filter(|id| self.ours.contains(id))
     }
 
+    /// Its sandbox came up. True if it is the first from what it was made from.
+    pub(crate) fn prove(&mut self) -> bool {
+        // Of one that was saved it is not known any more what it was made from.
+        let news = self.saved.is_none() && self.base.is_some() && self.proven != self.base;
+        if news {
+            self.proven.clone_from(&self.base);
+        }
+        news
+    }
+
+    /// Another snapshot than the last one, from which a sandbox came up.
+    pub(crate) fn before(&self) -> Option<&String> {
+        self.proven.as_ref().filter(|id| self.ours.contains(id) && self.last() != Some(id))
+    }
+
     pub(crate) fn owns(&mut self, image: &str) {
         if !self.ours.iter().any(|known| known == image) {
             self.ours.push(image.to_owned());
@@ -60,7 +77,7 @@ impl State {
 
     /// Whether it needs this image.
     pub(crate) fn uses(&self, image: &str) -> bool {
-        [&self.base, &self.saved, &self.image].into_iter().flatten().any(|used| used == image)
+        [&self.base, &self.saved, &self.proven, &self.image].into_iter().flatten().any(|used| used == image)
     }
 }
 
@@ -82,6 +99,12 @@ impl Records {
     /// Whoever makes, ends or puts away a task's sandbox is alone with it.
     pub(crate) async fn lock(&self, task: &TaskName) -> Result<Lock> {
         Lock::take(&self.dir.join(format!(".{}.lock", task.as_str())), PATIENCE, || ()).await
+    }
+
+    /// The same, if nobody else has it now.
+    pub(crate) async fn try_lock(&self, task: &TaskName) -> Option<Lock> {
+        let path = self.dir.join(format!(".{}.lock", task.as_str()));
+        Lock::take(&path, Duration::ZERO, || ()).await.ok()
     }
 
     pub(crate) fn get(&self, task: &TaskName) -> Result<Option<State>> {

@@ -1,6 +1,6 @@
 //! Sandboxes are made, found again, put away and removed.
 
-use crate::rig::{Heard, Rig};
+use crate::rig::{Heard, Rig, until};
 use farshell_engine::Kind;
 use farshell_engine::backend::{Backend, Support};
 use serde_json::json;
@@ -65,8 +65,10 @@ async fn what_is_put_away_goes_on_where_it_was() {
     rig.place().await.suspend().await.unwrap();
     let newer = rig.snapshot();
     assert_ne!(newer, saved);
-    assert!(!rig.client().has_image(&saved).await.unwrap(), "the old one is deleted");
+    assert!(rig.client().has_image(&saved).await.unwrap(), "nobody has come up from the new one");
     assert_eq!(rig.open().await.out("cat ~/x").await, "home\nmore");
+    until(async || !rig.client().has_image(&saved).await.unwrap()).await;
+    assert_eq!(rig.images(), [newer.as_str()]);
     // Removed, with all of its files.
     rig.place().await.destroy().await.unwrap();
     assert_eq!(rig.snapshots(), json!({}));
