@@ -11,7 +11,7 @@
 use crate::account::{Account, Found};
 use crate::client::{Begun, Code, ExitSnapshot, Made, Router, key};
 use crate::error::explain;
-use crate::state::State;
+use crate::state::{State, Taken};
 use crate::tags::{self, Keeps};
 use farshell_engine::backend::{News, Progress, Spec, TaskName};
 use farshell_engine::{Error, Kind, Result};
@@ -55,7 +55,7 @@ enum Waited {
     GivenUp(Error),
 }
 
-fn now() -> u64 {
+pub(crate) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
@@ -86,9 +86,11 @@ impl Account {
                 }
                 let keeps = self.check(spec, &id).await?;
                 if !known {
+                    // Whoever made it and died at once has noted when; of any other one that is not known.
+                    let since = if state.sandbox.is_none() { state.since } else { 0 };
                     state = State {
                         sandbox: Some(id.clone()),
-                        since: now(),
+                        since,
                         base: state.saved.or(state.base),
                         saved: None,
                         taking: None,
@@ -374,7 +376,7 @@ impl Account {
                     if !self.client.has_image(&image).await.map_err(|e| explain(what, e))? {
                         break format!("its snapshot {image} has expired or was deleted");
                     }
-                    self.record(task, state, &image).await?;
+                    self.record(task, state, &image, Taken::AtItsEnd).await?;
                     return Ok(());
                 }
                 Ok(ExitSnapshot::Pending) if Instant::now() < deadline => {

@@ -5,15 +5,17 @@
 
 use crate::account::{Account, Found};
 use crate::client::Router;
+use crate::ensure::now;
 use crate::error::explain;
 use crate::install::install;
+use crate::save::PUT_AWAY;
 use crate::state::State;
 use crate::stream::{self, Opened, WHAT};
 use crate::tags::Keeps;
 use farshell_engine::backend::{BoxFuture, ByteStream, Identity, Limit, Place, Spec, Support, TaskName};
 use farshell_engine::{Error, Kind, Result};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use tokio::time::Instant;
 
 /// How long a sandbox that runs is tried again while it can't be reached. The engine tries several times.
@@ -28,7 +30,7 @@ pub(crate) struct ModalPlace {
     /// Nothing: it is put away, and has none.
     sandbox: Option<String>,
     asleep: bool,
-    /// Seconds since 1970.
+    /// Seconds since 1970; zero is not known.
     since: u64,
     keeps: Keeps,
     goes_on: bool,
@@ -41,6 +43,7 @@ struct Known {
     epitaph: Option<String>,
     /// Somebody was connected to it.
     came_up: bool,
+    keepsake: Option<String>,
 }
 
 impl ModalPlace {
@@ -190,11 +193,21 @@ impl Place for ModalPlace {
 
     fn suspend(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
-            match &self.sandbox {
-                Some(id) => self.account.put_away(&self.task, id).await,
-                None => Ok(()),
+            if let Some(id) = &self.sandbox {
+                self.account.put_away(&self.task, id).await?;
             }
+            let state = self.account.records.get(&self.task).ok().flatten();
+            self.known().keepsake = state.and_then(|state| state.keepsake(now()));
+            Ok(())
         })
+    }
+
+    fn suspend_limit(&self) -> Duration {
+        PUT_AWAY
+    }
+
+    fn keepsake(&self) -> Option<String> {
+        self.known().keepsake.clone()
     }
 
     fn limits(&self) -> Vec<Limit> {
@@ -239,8 +252,10 @@ impl Place for ModalPlace {
 
     fn status(&self) -> Option<String> {
         let id = self.sandbox.as_ref().filter(|_| !self.asleep)?;
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        Some(format!("sandbox {id}, made {} min ago", now.saturating_sub(self.since) / 60))
+        Some(match self.since {
+            0 => format!("sandbox {id}"),
+            since => format!("sandbox {id}, made {} min ago", now().saturating_sub(since) / 60),
+        })
     }
 
     fn epitaph(&self) -> Option<String> {

@@ -1,15 +1,18 @@
 //! Sandboxes are put away, and removed.
 
 use crate::account::{Account, Found};
-use crate::client::{ExitSnapshot, Router, key};
+use crate::client::{ExitSnapshot, Router, SNAPSHOT, key};
 use crate::error::explain;
-use crate::state::State;
+use crate::state::{State, Taken};
 use crate::tags::{self, Keeps};
 use farshell_engine::backend::TaskName;
 use farshell_engine::{Error, Kind, Result};
 use std::time::Duration;
 use tokio::time::Instant;
 
+/// How long putting one away may take: a snapshot of somebody who died, one of ours, its end, and what is cleaned up after.
+pub(crate) const PUT_AWAY: Duration =
+    SNAPSHOT.saturating_mul(2).saturating_add(GO).saturating_add(SPARE).saturating_add(GO);
 /// How long a sandbox may take to end.
 const GO: Duration = Duration::from_secs(120);
 /// How long Modal may take for the snapshot that it takes of every sandbox that ends, and that nobody needs.
@@ -47,7 +50,7 @@ impl Account {
             }
         };
         state.prove();
-        self.record(task, &mut state, &image).await?;
+        self.record(task, &mut state, &image, Taken::ByUs).await?;
         self.end(id).await?;
         self.put_away_wholly(task, &mut state).await
     }
@@ -102,13 +105,20 @@ impl Account {
 
     /// Writes down that this snapshot has everything of the sandbox. The last from which a sandbox came up is kept until one
     /// came up from this; others are deleted.
-    pub(crate) async fn record(&self, task: &TaskName, state: &mut State, image: &str) -> Result<()> {
+    pub(crate) async fn record(
+        &self,
+        task: &TaskName,
+        state: &mut State,
+        image: &str,
+        taken: Taken,
+    ) -> Result<()> {
         state.owns(image);
         state.taking = None;
         self.records.put(task, state)?;
         self.snapshots.set(task, Some(image)).await?;
         state.base = Some(image.to_owned());
         state.saved = Some(image.to_owned());
+        state.taken = taken;
         self.records.put(task, state)?;
         self.forget_older(task, state).await
     }
@@ -163,7 +173,7 @@ impl Account {
             && state.saved.as_ref() != Some(&image)
             && let Ok(true) = self.client.has_image(&image).await
         {
-            self.record(task, state, &image).await?;
+            self.record(task, state, &image, Taken::AtItsEnd).await?;
         }
         Ok(())
     }
