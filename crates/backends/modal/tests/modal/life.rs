@@ -51,6 +51,7 @@ async fn what_is_put_away_goes_on_where_it_was() {
     let place = rig.backend().find(&rig.spec()).await.unwrap().unwrap();
     place.suspend().await.unwrap();
     place.suspend().await.unwrap();
+    assert_eq!(place.keepsake(), None, "what Farshell takes does not expire");
     assert!(rig.running().await.is_empty());
     let saved = rig.snapshot();
     assert!(saved.starts_with("im-"), "{saved}");
@@ -110,6 +111,18 @@ async fn what_is_not_to_be_kept_is_gone() {
     assert_eq!((rig.running().await.len(), rig.snapshots()), (0, json!({})));
     assert!(rig.backend().find(&rig.spec()).await.unwrap().is_none());
     assert_eq!(rig.open().await.out("ls ~/x 2>/dev/null | wc -l").await, "0");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_network_nothing_is_reached_and_commands_run() {
+    let Some(rig) = Rig::new() else { return };
+    let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = server.local_addr().unwrap().port();
+    let ask = format!("(: < /dev/tcp/127.0.0.1/{port}) 2>/dev/null && echo open || echo shut");
+    assert_eq!(rig.open().await.out(&ask).await, "open", "an emulated sandbox shares this machine's network");
+    rig.place().await.destroy().await.unwrap();
+    let rig = rig.set(|config| config.settings.network = false);
+    assert_eq!(rig.open().await.out(&ask).await, "shut");
 }
 
 #[tokio::test(flavor = "multi_thread")]
