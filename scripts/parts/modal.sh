@@ -42,20 +42,33 @@ modal_hermes() {
 }
 
 # modal_in_trouble COMMAND…: runs it while connections break, tokens expire, calls and streams fail, sandboxes begin late,
-# and the router moves.
+# and the router moves. Each kind of trouble stays armed until it has happened once, so that none is only meant.
 modal_in_trouble() {
-    local trouble status
+    local kinds=(unavailable-before unavailable-after reset-before reset-after throttle cut cut-connection
+        expired-jwt refused-token slow slow-start slow-exit-snapshot)
+    local trouble status kind
     (
-        local kinds=(unavailable-before unavailable-after reset-before reset-after throttle cut cut-connection
-            expired-jwt slow slow-start slow-exit-snapshot)
-        local calls=('' Sandbox TaskExec TaskExecStdioRead TaskExecStdinWrite Image) fault
-        while sleep "0.$((RANDOM % 9 + 1))"; do
-            printf -v fault '[{"kind":"%s","rpc":"%s","skip":%d,"count":%d,"ms":%d,"bytes":%d}]' \
-                "${kinds[RANDOM % ${#kinds[@]}]}" "${calls[RANDOM % ${#calls[@]}]}" \
-                $((RANDOM % 5)) $((RANDOM % 3 + 1)) $((RANDOM % 200)) $((RANDOM % 3000))
+        local calls=('' Sandbox TaskExec TaskExecStdioRead TaskExecStdinWrite Image) fault count
+        modal_arm() {
             # About twice a minute.
             ((RANDOM % 60)) || curl -s -m 2 -X POST "$FARSHELL_TEST_MODAL_SWITCHES/emulator/move-router"
-            curl -s -m 2 -H 'Content-Type: application/json' -d "$fault" "$FARSHELL_TEST_MODAL_SWITCHES/emulator/faults"
+            curl -s -m 2 -H 'Content-Type: application/json' -d "$1" "$FARSHELL_TEST_MODAL_SWITCHES/emulator/faults"
+        }
+        for kind in "${kinds[@]}"; do
+            modal_arm "[{\"kind\":\"$kind\",\"ms\":100,\"bytes\":1000}]"
+            until modal_happened "$kind"; do
+                sleep 0.1
+            done
+        done
+        while sleep "0.$((RANDOM % 9 + 1))"; do
+            kind=${kinds[RANDOM % ${#kinds[@]}]}
+            count=$((RANDOM % 3 + 1))
+            # A token that is refused again and again is an error, and not trouble that passes.
+            [[ $kind != refused-token ]] || count=1
+            printf -v fault '[{"kind":"%s","rpc":"%s","skip":%d,"count":%d,"ms":%d,"bytes":%d}]' \
+                "$kind" "${calls[RANDOM % ${#calls[@]}]}" $((RANDOM % 5)) \
+                "$count" $((RANDOM % 200)) $((RANDOM % 3000))
+            modal_arm "$fault"
         done
     ) >/dev/null 2>&1 &
     trouble=$!
@@ -64,7 +77,15 @@ modal_in_trouble() {
     kill "$trouble" 2>/dev/null
     wait "$trouble" 2>/dev/null
     curl -s -m 2 -H 'Content-Type: application/json' -d '[]' "$FARSHELL_TEST_MODAL_SWITCHES/emulator/faults" >/dev/null
+    for kind in "${kinds[@]}"; do
+        modal_happened "$kind" || { warn "nothing had trouble of kind $kind"; status=1; }
+    done
     return "$status"
+}
+
+# modal_happened KIND: whether there was trouble of that kind.
+modal_happened() {
+    [[ $(curl -s -m 2 "$FARSHELL_TEST_MODAL_SWITCHES/emulator/faults/happened") == *"\"$1\":"* ]]
 }
 
 # Sandboxes end on their own time.

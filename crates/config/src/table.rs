@@ -236,7 +236,7 @@ pub const SETTINGS: &[Setting] = &[
     row("modal_gpu", "TERMINAL_MODAL_GPU", Type::Word, Unset, MODAL, "GPU of the sandbox, such as `A100` or `H100:2`"),
     row("modal_region", "TERMINAL_MODAL_REGION", Type::Word, Unset, MODAL, "region of the sandbox, such as `us-east` or `eu`; without it Modal chooses"),
     row("modal_timeout", "TERMINAL_MODAL_TIMEOUT", Type::Integer { min: 60, max: 86_400, unit: "seconds" }, Text("86400"), MODAL, "how long a sandbox lives at most, whatever runs in it; then its files are kept in a snapshot"),
-    row("modal_idle_timeout", "TERMINAL_MODAL_IDLE_TIMEOUT", Type::Integer { min: 20, max: 86_400, unit: "seconds" }, Text("300"), MODAL, "Modal ends a sandbox in which nothing has run for this long, also when Farshell is gone; its files are kept in a snapshot"),
+    row("modal_idle_timeout", "TERMINAL_MODAL_IDLE_TIMEOUT", Type::Integer { min: 20, max: 86_400, unit: "seconds" }, Text("600"), MODAL, "Modal ends a sandbox in which nothing has run for this long, also when Farshell is gone; its files are kept in a snapshot. Longer than `lifetime_seconds` by what a snapshot takes, Farshell's own comes first"),
     row("modal_network", "TERMINAL_MODAL_NETWORK", Type::Bool, Text("true"), MODAL, "whether the sandbox has a network"),
     row("modal_network_allow", "TERMINAL_MODAL_NETWORK_ALLOW", Type::List, Text("[]"), MODAL, "the only addresses (`10.0.0.0/8`) and domains that the sandbox may reach; empty means all"),
     row("managed_modal_connect_timeout_seconds", "TERMINAL_MANAGED_MODAL_CONNECT_TIMEOUT_SECONDS", Type::Number { min: 0.1, max: 3600.0, unit: "seconds" }, Text("1"), MODAL, "managed mode: wait for a connection"),

@@ -160,6 +160,16 @@ pub trait Place: Send + Sync + std::fmt::Debug {
         self.destroy()
     }
 
+    /// How long [`Place::suspend`] may take: more than all of its own waits together, or what it does is cut in the middle.
+    fn suspend_limit(&self) -> std::time::Duration {
+        std::time::Duration::from_secs(600)
+    }
+
+    /// What is to be known of what was kept, for people: until when, say. Known once it was put away.
+    fn keepsake(&self) -> Option<String> {
+        None
+    }
+
     /// The limits that hold in this very place, for people. Empty: what [`Backend::capabilities`] says.
     fn limits(&self) -> Vec<Limit> {
         Vec::new()

@@ -15,9 +15,8 @@ use std::time::Duration;
 /// How long an outpost whose place is ended may take to answer that it is still there.
 const STILL: Duration = Duration::from_secs(1);
 
-/// How long a place may take to end. One that is kept may have a lot to put down before.
+/// How long a place may take to end. One that is kept says itself how long it may take: it may have a lot to put down.
 const DESTROY: Duration = Duration::from_secs(120);
-const SUSPEND: Duration = Duration::from_secs(600);
 
 /// Noted while an environment is removed: whoever takes over goes on with that. One that was only to be put away is put
 /// away.
@@ -73,8 +72,12 @@ impl Environments {
         let _ = self.common.store.put_environment(row, None).await;
         let place = ending.place.or_else(|| ending.live.as_ref().map(|live| Arc::clone(&live.place)));
         let asleep = keeps && matches!(why, Why::Idle | Why::Stopped | Why::Found);
+        let mut keepsake = None;
         for place in place.into_iter().chain(leftover) {
-            let (ending, most) = if asleep { (place.suspend(), SUSPEND) } else { (place.destroy(), DESTROY) };
+            let (ending, most) = match asleep {
+                true => (place.suspend(), place.suspend_limit()),
+                false => (place.destroy(), DESTROY),
+            };
             let ended = tokio::time::timeout(most, ending).await.unwrap_or_else(|_| {
                 let message = format!("its place has not ended after {} s", most.as_secs());
                 Err(Error::new(Kind::TimedOut, format!("ending environment {}", slot.key), message))
@@ -90,6 +93,7 @@ impl Environments {
                 self.failed(slot, &error).await;
                 return Err(error);
             }
+            keepsake = keepsake.or_else(|| place.keepsake());
         }
         gate.give_up();
         // Somebody may have taken the way to it away, and to its place it looks as if it were gone.
@@ -125,6 +129,7 @@ impl Environments {
                     Why::Found => "its place was stopped while no server ran",
                     _ => "its environment was put away",
                 });
+                inner.row.note = keepsake;
                 slot.change_phase(&mut inner, Phase::Absent(EnvironmentState::Stopped));
                 inner.row()
             };

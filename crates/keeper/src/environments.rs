@@ -229,8 +229,10 @@ impl Environments {
 
     /// Makes the environment. The caller holds its lock.
     async fn make(&self, slot: &Arc<Slot>, wanted: &Wanted, resolved: &Resolved) -> Result<()> {
-        let (row, was) = {
+        let (row, was, created_at) = {
             let mut inner = slot.lock();
+            // What was put away begins anew when it is woken.
+            let runs = !matches!(inner.phase, Phase::Absent(EnvironmentState::Stopped));
             slot.change_phase(&mut inner, Phase::Creating);
             inner.attempts += 1;
             inner.failure = None;
@@ -241,14 +243,14 @@ impl Environments {
             if !inner.row.settings.is_object() {
                 inner.row.settings = json!({});
             }
-            inner.row.created_at = now();
+            let before = std::mem::replace(&mut inner.row.created_at, now());
             inner.row.note = None;
             // What it was is known until it is ended: another one must not take its stead unnoticed.
             let was = inner.was();
             inner.row.instance = None;
             inner.take_settings(wanted, resolved);
             inner.used();
-            (inner.row(), was)
+            (inner.row(), was, if runs { before } else { inner.row.created_at })
         };
         // Recorded first: whatever dies from here on, the next keeper knows what may be there.
         if let Err(error) = self.common.store.put_environment(row, None).await {
@@ -282,7 +284,12 @@ impl Environments {
             Ok(live) => {
                 let row = {
                     let mut inner = slot.lock();
-                    let another = was.is_some_and(|was| was.id != live.identity.id) && !live.place.goes_on();
+                    let same = was.as_ref().map(|was| was.id == live.identity.id);
+                    if same == Some(true) {
+                        // It was found, and not made.
+                        inner.row.created_at = created_at;
+                    }
+                    let another = same == Some(false) && !live.place.goes_on();
                     if another && inner.holds_the_only_files(&*resolved.backend) {
                         inner.resting.forget();
                         inner.row.note = Some(ANOTHER.to_owned());

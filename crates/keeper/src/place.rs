@@ -122,6 +122,14 @@ impl Place for Kept {
         self.place.suspend()
     }
 
+    fn suspend_limit(&self) -> Duration {
+        self.place.suspend_limit()
+    }
+
+    fn keepsake(&self) -> Option<String> {
+        self.place.keepsake()
+    }
+
     fn limits(&self) -> Vec<Limit> {
         self.place.limits()
     }

@@ -84,12 +84,13 @@ pub(crate) fn settings(settings: &Settings, asker: &Asker<'_>) -> BTreeMap<Strin
         }
         Backend::Modal(modal) => {
             spec.add("modal_image", &modal.image);
-            spec.add("modal_mode", modal.mode);
             spec.some("modal_gpu", modal.gpu.as_ref());
             spec.some("modal_region", modal.region.as_ref());
             spec.add("modal_network", modal.network);
             spec.list("modal_network_allow", &modal.network_allow);
-            spec.container(&modal.container);
+            // Without the disk, which Modal does not limit: its files are in the place and nowhere else, so what has no
+            // effect must not make it another one.
+            spec.sized(&modal.container);
             for name in MODAL {
                 spec.some(name, asker.environment.get(*name).filter(|value| !value.is_empty()));
             }
@@ -180,9 +181,13 @@ impl Spec {
     }
 
     fn container(&mut self, container: &ContainerSettings) {
+        self.sized(container);
+        self.limit("container_disk", container.disk_mb);
+    }
+
+    fn sized(&mut self, container: &ContainerSettings) {
         self.limit("container_cpu", container.cpu);
         self.limit("container_memory", container.memory_mb);
-        self.limit("container_disk", container.disk_mb);
         self.add(PERSISTENT, container.persistent);
     }
 }

@@ -37,6 +37,7 @@ pub(crate) use call::key;
 pub use error::{ClientError, Code, Fault};
 pub use exec::{End, Exec, Output, Ran};
 pub use router::Router;
+pub(crate) use router::SNAPSHOT;
 pub(crate) use sandbox::Begun;
 pub use sandbox::{Ended, ExitSnapshot, Listed, Made};
 

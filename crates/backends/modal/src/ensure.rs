@@ -11,7 +11,7 @@
 use crate::account::{Account, Found};
 use crate::client::{Begun, Code, ExitSnapshot, Made, Router, key};
 use crate::error::explain;
-use crate::state::State;
+use crate::state::{State, Taken};
 use crate::tags::{self, Keeps};
 use farshell_engine::backend::{News, Progress, Spec, TaskName};
 use farshell_engine::{Error, Kind, Result};
@@ -55,7 +55,7 @@ enum Waited {
     GivenUp(Error),
 }
 
-fn now() -> u64 {
+pub(crate) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
@@ -86,9 +86,11 @@ impl Account {
                 }
                 let keeps = self.check(spec, &id).await?;
                 if !known {
+                    // Whoever made it and died at once has noted when; of any other one that is not known.
+                    let since = if state.sandbox.is_none() { state.since } else { 0 };
                     state = State {
                         sandbox: Some(id.clone()),
-                        since: now(),
+                        since,
                         base: state.saved.or(state.base),
                         saved: None,
                         taking: None,
@@ -224,6 +226,7 @@ impl Account {
             since: now(),
             keeps: config.keeps(),
             ours: state.ours,
+            proven: state.proven,
             workspace: state.workspace,
             ..State::default()
         };
@@ -299,7 +302,7 @@ impl Account {
                 return Ok(Some(known));
             }
             if listed.is_none() {
-                self.still_there(task, &known).await?;
+                self.still_there(task, state, &known).await?;
             }
         }
         if let Some(id) = &listed {
@@ -307,23 +310,37 @@ impl Account {
             state.base = Some(id.clone());
             state.spec = spec.hash("modal");
             self.records.put(task, state)?;
-            self.still_there(task, id).await?;
+            self.still_there(task, state, id).await?;
         }
         Ok(listed)
     }
 
     /// A snapshot that should be there is there.
-    async fn still_there(&self, task: &TaskName, id: &str) -> Result<()> {
+    async fn still_there(&self, task: &TaskName, state: &State, id: &str) -> Result<()> {
         if self.client.has_image(id).await.map_err(|e| explain("looking for the snapshot", e))? {
             return Ok(());
         }
         let message = format!(
             "the snapshot {id} of task {task}, with all its files, is gone: it has expired or was deleted"
         );
-        Err(Error::new(Kind::Unavailable, WHAT, message).with_hint(format!(
+        let hint = format!(
             "`farshell env rm modal/{task}` forgets it, and the next command begins from the image {}",
             self.config.settings.image
-        )))
+        );
+        Err(Error::new(Kind::Unavailable, WHAT, message).with_hint(match self.way_back(task, state) {
+            Some(back) => format!("{back}; {hint}"),
+            None => hint,
+        }))
+    }
+
+    /// How to go on from the snapshot before the last one, if there is one. Nobody does that unasked: it is older.
+    pub(crate) fn way_back(&self, task: &TaskName, state: &State) -> Option<String> {
+        let before = state.before()?;
+        Some(format!(
+            "the snapshot before it, {before}, is kept: to go on from that, remove {} and set \"direct:{task}\" to {before} in {}",
+            self.records.path(task).display(),
+            self.snapshots.path().display()
+        ))
     }
 
     /// Records what Modal saved of a sandbox that ended otherwise than by our hand, or whose end nobody has noted. One that
@@ -334,6 +351,13 @@ impl Account {
         let deadline = Instant::now() + SAVING;
         let why = match self.look(&id).await? {
             Found::Runs => return Ok(()),
+            // Nothing ran in it: what it was made from is all that there is.
+            Found::Ended(ended) if !ended.began() => {
+                let kept = state.last().cloned();
+                self.forget_spare(task, state, &id, kept.as_deref()).await;
+                state.sandbox = None;
+                return self.records.put(task, state);
+            }
             Found::Ended(ended) => ended.why(),
             Found::Unknown if state.saved.is_none() && self.workspace().await?.is_empty() => {
                 let message =
@@ -352,7 +376,7 @@ impl Account {
                     if !self.client.has_image(&image).await.map_err(|e| explain(what, e))? {
                         break format!("its snapshot {image} has expired or was deleted");
                     }
-                    self.record(task, state, &image).await?;
+                    self.record(task, state, &image, Taken::AtItsEnd).await?;
                     return Ok(());
                 }
                 Ok(ExitSnapshot::Pending) if Instant::now() < deadline => {

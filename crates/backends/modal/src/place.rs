@@ -5,15 +5,17 @@
 
 use crate::account::{Account, Found};
 use crate::client::Router;
+use crate::ensure::now;
 use crate::error::explain;
 use crate::install::install;
+use crate::save::PUT_AWAY;
 use crate::state::State;
 use crate::stream::{self, Opened, WHAT};
 use crate::tags::Keeps;
 use farshell_engine::backend::{BoxFuture, ByteStream, Identity, Limit, Place, Spec, Support, TaskName};
 use farshell_engine::{Error, Kind, Result};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use tokio::time::Instant;
 
 /// How long a sandbox that runs is tried again while it can't be reached. The engine tries several times.
@@ -28,7 +30,7 @@ pub(crate) struct ModalPlace {
     /// Nothing: it is put away, and has none.
     sandbox: Option<String>,
     asleep: bool,
-    /// Seconds since 1970.
+    /// Seconds since 1970; zero is not known.
     since: u64,
     keeps: Keeps,
     goes_on: bool,
@@ -39,6 +41,9 @@ pub(crate) struct ModalPlace {
 struct Known {
     router: Option<Router>,
     epitaph: Option<String>,
+    /// Somebody was connected to it.
+    came_up: bool,
+    keepsake: Option<String>,
 }
 
 impl ModalPlace {
@@ -102,21 +107,36 @@ impl ModalPlace {
         let mut pause = Duration::from_millis(100);
         loop {
             let error = match self.open(id).await {
-                Ok(stream) => return Ok(stream),
+                Ok(stream) => {
+                    self.came_up(id);
+                    return Ok(stream);
+                }
                 Err(error) => error,
             };
             // It may be somewhere else, and whoever is at the old address knows nothing of it.
             self.known().router = None;
             // Whatever is wrong, a look at the sandbox tells more.
             if let Ok(found) = self.account.look(id).await {
+                let mut hint = None;
                 let why = match found {
                     Found::Runs => None,
-                    Found::Ended(ended) => Some(format!("sandbox {id} {}", ended.why())),
+                    Found::Ended(ended) => {
+                        if !ended.began()
+                            && let Ok(Some(state)) = self.account.records.get(&self.task)
+                        {
+                            hint = self.account.way_back(&self.task, &state);
+                        }
+                        Some(format!("sandbox {id} {}", ended.why()))
+                    }
                     Found::Unknown => Some(format!("sandbox {id} is gone")),
                 };
                 if let Some(why) = why {
                     self.known().epitaph = Some(why.clone());
-                    return Err(Error::new(Kind::Unavailable, WHAT, why));
+                    let error = Error::new(Kind::Unavailable, WHAT, why);
+                    return Err(match hint {
+                        Some(hint) => error.with_hint(hint),
+                        None => error,
+                    });
                 }
             }
             let passes = matches!(
@@ -129,6 +149,20 @@ impl ModalPlace {
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(Duration::from_secs(3));
         }
+    }
+}
+
+impl ModalPlace {
+    /// Noted once, beside what the caller came for.
+    fn came_up(&self, id: &str) {
+        if std::mem::replace(&mut self.known().came_up, true) {
+            return;
+        }
+        let (account, task, id) = (self.account.clone(), self.task.clone(), id.to_owned());
+        tokio::spawn(async move {
+            // What was not noted is noted when it is put away.
+            let _ = account.came_up(&task, &id).await;
+        });
     }
 }
 
@@ -159,11 +193,21 @@ impl Place for ModalPlace {
 
     fn suspend(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
-            match &self.sandbox {
-                Some(id) => self.account.put_away(&self.task, id).await,
-                None => Ok(()),
+            if let Some(id) = &self.sandbox {
+                self.account.put_away(&self.task, id).await?;
             }
+            let state = self.account.records.get(&self.task).ok().flatten();
+            self.known().keepsake = state.and_then(|state| state.keepsake(now()));
+            Ok(())
         })
+    }
+
+    fn suspend_limit(&self) -> Duration {
+        PUT_AWAY
+    }
+
+    fn keepsake(&self) -> Option<String> {
+        self.known().keepsake.clone()
     }
 
     fn limits(&self) -> Vec<Limit> {
@@ -208,8 +252,10 @@ impl Place for ModalPlace {
 
     fn status(&self) -> Option<String> {
         let id = self.sandbox.as_ref().filter(|_| !self.asleep)?;
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        Some(format!("sandbox {id}, made {} min ago", now.saturating_sub(self.since) / 60))
+        Some(match self.since {
+            0 => format!("sandbox {id}"),
+            since => format!("sandbox {id}, made {} min ago", now().saturating_sub(since) / 60),
+        })
     }
 
     fn epitaph(&self) -> Option<String> {

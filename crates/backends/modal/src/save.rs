@@ -1,15 +1,18 @@
 //! Sandboxes are put away, and removed.
 
 use crate::account::{Account, Found};
-use crate::client::{ExitSnapshot, Router, key};
+use crate::client::{ExitSnapshot, Router, SNAPSHOT, key};
 use crate::error::explain;
-use crate::state::State;
+use crate::state::{State, Taken};
 use crate::tags::{self, Keeps};
 use farshell_engine::backend::TaskName;
 use farshell_engine::{Error, Kind, Result};
 use std::time::Duration;
 use tokio::time::Instant;
 
+/// How long putting one away may take: a snapshot of somebody who died, one of ours, its end, and what is cleaned up after.
+pub(crate) const PUT_AWAY: Duration =
+    SNAPSHOT.saturating_mul(2).saturating_add(GO).saturating_add(SPARE).saturating_add(GO);
 /// How long a sandbox may take to end.
 const GO: Duration = Duration::from_secs(120);
 /// How long Modal may take for the snapshot that it takes of every sandbox that ends, and that nobody needs.
@@ -46,7 +49,8 @@ impl Account {
                 return Err(error);
             }
         };
-        self.record(task, &mut state, &image).await?;
+        state.prove();
+        self.record(task, &mut state, &image, Taken::ByUs).await?;
         self.end(id).await?;
         self.put_away_wholly(task, &mut state).await
     }
@@ -99,19 +103,46 @@ impl Account {
         router.snapshot_named(&name).await.map_err(failed)
     }
 
-    /// Writes down that this snapshot has everything of the sandbox, and deletes those before.
-    pub(crate) async fn record(&self, task: &TaskName, state: &mut State, image: &str) -> Result<()> {
+    /// Writes down that this snapshot has everything of the sandbox. The last from which a sandbox came up is kept until one
+    /// came up from this; others are deleted.
+    pub(crate) async fn record(
+        &self,
+        task: &TaskName,
+        state: &mut State,
+        image: &str,
+        taken: Taken,
+    ) -> Result<()> {
         state.owns(image);
         state.taking = None;
         self.records.put(task, state)?;
         self.snapshots.set(task, Some(image)).await?;
         state.base = Some(image.to_owned());
         state.saved = Some(image.to_owned());
+        state.taken = taken;
         self.records.put(task, state)?;
-        for old in state.ours.clone().into_iter().filter(|old| old != image) {
+        self.forget_older(task, state).await
+    }
+
+    /// Deletes what is neither the last snapshot nor one that is known to work.
+    async fn forget_older(&self, task: &TaskName, state: &mut State) -> Result<()> {
+        let needed = |id: &String| state.last() == Some(id) || state.proven.as_ref() == Some(id);
+        let older: Vec<String> = state.ours.iter().filter(|id| !needed(id)).cloned().collect();
+        for old in older {
             self.forget_image(task, state, &old).await;
         }
         self.records.put(task, state)
+    }
+
+    /// Somebody is connected to the sandbox: what it was made from can be restored, and those before are not needed. If
+    /// somebody else is at it now, that stays to be noted.
+    pub(crate) async fn came_up(&self, task: &TaskName, id: &str) -> Result<()> {
+        let Some(_alone) = self.records.try_lock(task).await else { return Ok(()) };
+        let Some(mut state) = self.records.get(task)? else { return Ok(()) };
+        if state.sandbox.as_deref() != Some(id) || state.removing || !state.prove() {
+            return Ok(());
+        }
+        self.records.put(task, &state)?;
+        self.forget_older(task, &mut state).await
     }
 
     /// Deletes a snapshot that was taken for this task, and that nobody needs any more. Whatever else there is, Hermes' own
@@ -142,7 +173,7 @@ impl Account {
             && state.saved.as_ref() != Some(&image)
             && let Ok(true) = self.client.has_image(&image).await
         {
-            self.record(task, state, &image).await?;
+            self.record(task, state, &image, Taken::AtItsEnd).await?;
         }
         Ok(())
     }
@@ -207,7 +238,13 @@ impl Account {
 
     /// Deletes what Modal saved of a sandbox that ended, unless it is what is kept. If that can't be done soon, it costs a
     /// little storage.
-    async fn forget_spare(&self, task: &TaskName, state: &mut State, id: &str, kept: Option<&str>) {
+    pub(crate) async fn forget_spare(
+        &self,
+        task: &TaskName,
+        state: &mut State,
+        id: &str,
+        kept: Option<&str>,
+    ) {
         let deadline = Instant::now() + SPARE;
         while Instant::now() < deadline {
             match self.client.exit_snapshot(id, Duration::from_secs(5)).await {

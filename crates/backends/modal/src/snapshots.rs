@@ -39,6 +39,10 @@ impl Snapshots {
         Self { path: hermes_home.join(NAME) }
     }
 
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// What is in it. One that is damaged is an error: to begin anew would lose what it says. Hermes writes it in place, so
     /// whoever looks meanwhile finds it empty, or a part of it: that is looked at again.
     async fn read(&self) -> Result<Map<String, Value>> {

@@ -148,10 +148,13 @@ fn a_sandbox_that_is_left_alone_sleeps_and_is_woken_with_what_its_session_had() 
         note.contains("was put to sleep because nothing ran in it") && note.contains("as they were"),
         "{note}"
     );
-    // And so it is after the server was killed while it slept.
+    // And so it is after the server was killed while it slept, and it was put away meanwhile.
     modal.says("export A=2; cd /usr");
     rig::wait_until("the sandbox sleeps", || modal.running().is_empty());
     world.kill_server();
+    assert_eq!(world.call(&["env", "stop"]).code, 0);
+    let shown = world.call(&["env", "show", "modal/default"]).stdout;
+    assert!(shown.contains("keeps until 20"), "what Modal took has an end: {shown}");
     assert_eq!(world.call(&["run", "--json", "echo $A $PWD"]).json()["stdout"], "2 /usr\n");
     assert_eq!(world.call(&["env", "stop"]).code, 0);
     assert_eq!(modal.running().len(), 0);
@@ -239,6 +242,44 @@ fn credentials_are_there_and_in_no_snapshot() {
 }
 
 #[test]
+fn variables_that_are_forwarded_are_there_and_in_no_snapshot() {
+    let Some(modal) = Modal::new() else { return };
+    let modal = modal.with("TERMINAL_ENV_PASSTHROUGH", "[\"WORK_KEY\"]").with("WORK_KEY", "t0p-s3cr3t");
+    assert_eq!(modal.says("echo ${#WORK_KEY}; echo here > ~/file"), "10\n");
+    assert_eq!(modal.world().call(&["env", "stop"]).code, 0);
+    let layers = modal.dir.path().join("layers");
+    let has =
+        |text: &str| Command::new("grep").arg("-rqa").arg(text).arg(&layers).status().unwrap().success();
+    assert!(has("here") && !has("t0p-s3cr3t"), "in no snapshot");
+    assert_eq!(modal.says("echo ${#WORK_KEY}; cat ~/file"), "10\nhere\n");
+}
+
+#[test]
+fn gc_lists_and_ends_what_nobody_claims() {
+    let Some(modal) = Modal::new() else { return };
+    let world = modal.world();
+    modal.says("true");
+    assert_eq!(world.json(&["gc", "--json"])["found"], serde_json::json!([]), "it is claimed");
+    let running = modal.running();
+    // The server's records are lost, and with them what is known of the sandbox.
+    world.kill_server();
+    for file in std::fs::read_dir(world.hermes().join("farshell")).unwrap().flatten() {
+        if file.file_name().to_string_lossy().starts_with("state.db") {
+            std::fs::remove_file(file.path()).unwrap();
+        }
+    }
+    let found = world.json(&["gc", "--json"]);
+    let name = found["found"][0]["name"].as_str().unwrap();
+    assert!(name.starts_with("hermes-") && name.ends_with("-default"), "{found}");
+    assert_eq!(modal.running(), running, "it is only listed");
+    let removed = world.json(&["gc", "--yes", "--json"]);
+    let gone = &removed["found"][0];
+    assert_eq!((gone["name"].as_str(), gone.get("error")), (Some(name), None), "{removed}");
+    assert!(modal.running().is_empty());
+    assert_eq!(world.json(&["gc", "--json"])["found"], serde_json::json!([]));
+}
+
+#[test]
 fn what_modal_says_is_shown_once() {
     let Some(modal) = Modal::new() else { return };
     modal.post(
@@ -295,6 +336,10 @@ fn changed_settings_cost_no_file() {
         }
         let said = world.call(&["run", "--json", "cat ~/file"]).json();
         assert_eq!(said["stdout"], "work\n", "{said}");
+        // What has no effect on a sandbox keeps nobody out of it.
+        std::fs::write(&config, "terminal:\n  modal_mode: direct\n  container_disk: 1000\n").unwrap();
+        assert_eq!(modal.says("cat ~/file"), "work\n");
+        std::fs::remove_file(&config).unwrap();
     }
 }
 

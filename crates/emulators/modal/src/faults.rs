@@ -1,6 +1,7 @@
 //! What can be made to go wrong: `POST /emulator/faults` with a list of these replaces what is armed.
 
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -46,26 +47,39 @@ fn once() -> u32 {
 
 /// What is armed.
 #[derive(Debug, Default)]
-pub struct Faults(Mutex<Vec<Fault>>);
+pub struct Faults(Mutex<Book>);
+
+#[derive(Debug, Default)]
+struct Book {
+    armed: Vec<Fault>,
+    /// How often each kind has happened.
+    happened: BTreeMap<String, u64>,
+}
 
 impl Faults {
-    fn lock(&self) -> MutexGuard<'_, Vec<Fault>> {
+    fn lock(&self) -> MutexGuard<'_, Book> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn arm(&self, faults: Vec<Fault>) {
-        *self.lock() = faults;
+        self.lock().armed = faults;
     }
 
     /// What is still to happen.
     pub(crate) fn left(&self) -> Vec<Fault> {
-        self.lock().iter().filter(|fault| fault.count > 0).cloned().collect()
+        self.lock().armed.iter().filter(|fault| fault.count > 0).cloned().collect()
+    }
+
+    /// How often each kind has happened, so that who arms them knows that they do.
+    pub(crate) fn happened(&self) -> BTreeMap<String, u64> {
+        self.lock().happened.clone()
     }
 
     /// The first armed fault of these kinds that means such a call; it happens now.
     pub(crate) fn take(&self, kinds: &[&str], rpc: &str) -> Option<Fault> {
-        let mut all = self.lock();
-        let fault = all.iter_mut().find(|fault| {
+        let mut book = self.lock();
+        let Book { armed, happened } = &mut *book;
+        let fault = armed.iter_mut().find(|fault| {
             fault.count > 0 && kinds.contains(&fault.kind.as_str()) && rpc.contains(&fault.rpc)
         })?;
         if fault.skip > 0 {
@@ -73,6 +87,7 @@ impl Faults {
             return None;
         }
         fault.count -= 1;
+        *happened.entry(fault.kind.clone()).or_default() += 1;
         Some(fault.clone())
     }
 

@@ -18,6 +18,9 @@ use std::time::{Duration, Instant};
 /// How often one looks whether it is over, at most.
 const LOOK: Duration = Duration::from_millis(100);
 
+/// How long what is taken at the end of a sandbox is kept, in seconds: 30 days.
+const KEPT: u32 = 2_592_000;
+
 /// From its making to its end.
 pub(crate) async fn lead(world: Arc<World>, sandbox: Arc<Sandbox>) {
     let ended = match start(&world, &sandbox).await {
@@ -216,5 +219,5 @@ async fn exit_snapshot(world: &Arc<World>, sandbox: &Arc<Sandbox>) -> io::Result
     if world.faults.take(&["exit-snapshot-error"], "").is_some() {
         return Err(io::Error::other("the snapshot could not be stored"));
     }
-    world.snapshot(sandbox, None).await
+    world.snapshot(sandbox, Some(KEPT)).await
 }

@@ -266,12 +266,11 @@ impl TaskCommandRouter for Router {
         if wish.snapshot_id.is_empty() {
             return Err(Status::invalid_argument("snapshot_id is needed"));
         }
+        // Modal names what keeps a sandbox from being idle: processes, input and tunnels. This is none of them.
         sandbox.place().await?;
-        sandbox.touch();
         let cell = Arc::clone(self.0.book().snapshots.entry(wish.snapshot_id.clone()).or_default());
         let taken = cell.get_or_try_init(|| self.0.snapshot(&sandbox, ttl)).await;
         let image_id = taken.map_err(|error| Status::internal(format!("no snapshot: {error}")))?.clone();
-        sandbox.touch();
         Ok(Response::new(TaskSnapshotFilesystemResponse { image_id }))
     }
 }

@@ -19,6 +19,7 @@ type Shared = State<(Arc<World>, Moves)>;
 pub(crate) fn router(world: Arc<World>, moves: Moves) -> Router {
     Router::new()
         .route("/emulator/faults", post(arm).get(armed))
+        .route("/emulator/faults/happened", get(happened))
         .route("/emulator/requests", get(requests))
         .route("/emulator/sandboxes", get(sandboxes))
         .route("/emulator/snapshots", get(snapshots))
@@ -35,6 +36,10 @@ async fn arm(State((world, _)): Shared, Json(faults): Json<Vec<Fault>>) {
 /// Those that have not happened yet.
 async fn armed(State((world, _)): Shared) -> Json<Vec<Fault>> {
     Json(world.faults.left())
+}
+
+async fn happened(State((world, _)): Shared) -> Json<Value> {
+    Json(json!(world.faults.happened()))
 }
 
 async fn requests(State((world, _)): Shared) -> Json<Value> {

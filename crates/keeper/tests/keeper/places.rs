@@ -324,6 +324,53 @@ fn a_place_that_sleeps_is_not_woken_by_a_server_that_starts() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_place_says_how_long_putting_it_away_may_take_and_what_is_kept() {
+    let rig = Rig::new();
+    let keeper = rig.open().await;
+    run(&rig, &keeper, "true").await;
+    // A snapshot takes its time, and only the place knows how much.
+    *rig.backends.story.stuck.lock().unwrap() = Some(Duration::from_millis(50));
+    let failed = keeper.remove(named(true, false)).await.unwrap().failed;
+    assert!(failed[0].error.message.contains("has not ended after"), "{failed:?}");
+    *rig.backends.story.stuck.lock().unwrap() = None;
+    *rig.backends.story.keepsake.lock().unwrap() = Some("until Friday".into());
+    assert!(keeper.remove(named(true, false)).await.unwrap().failed.is_empty());
+    let environment = keeper.environment("daytona/default").await.unwrap();
+    assert_eq!(
+        (environment.state, environment.note.as_deref()),
+        (EnvironmentState::Stopped, Some("until Friday"))
+    );
+    run(&rig, &keeper, "true").await;
+    assert_eq!(keeper.environment("daytona/default").await.unwrap().note, None);
+    rig.end(keeper).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_place_that_is_found_again_is_as_old_as_it_was() {
+    let rig = Rig::new();
+    let keeper = rig.open().await;
+    run(&rig, &keeper, "true").await;
+    let created = async || keeper.environment("daytona/default").await.unwrap().created_at;
+    let before = created().await;
+    let lose = async || {
+        let provisioned = counts(&rig).0;
+        rig.backends.story.gone.store(true, Ordering::SeqCst);
+        rig.kill_outposts();
+        until("it is provisioned again", || async {
+            keeper.run(request(&rig, "true")).await.is_ok() && counts(&rig).0 > provisioned
+        })
+        .await;
+    };
+    lose().await;
+    assert_eq!(created().await, before);
+    // Another one in its stead is as young as it is.
+    rig.backends.story.generation.fetch_add(1, Ordering::SeqCst);
+    lose().await;
+    assert_ne!(created().await, before);
+    rig.end(keeper).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_place_that_is_lost_is_replaced_by_the_next_call_and_says_why() {
     let rig = Rig::new();
     let keeper = rig.open().await;

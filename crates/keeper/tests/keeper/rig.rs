@@ -67,6 +67,10 @@ pub(crate) struct Story {
     pub(crate) files: Mutex<Option<String>>,
     /// A connection costs, and is closed when nobody has used it for this long.
     pub(crate) rests: Mutex<Option<Duration>>,
+    /// Putting it away never ends, and may take this long.
+    pub(crate) stuck: Mutex<Option<Duration>>,
+    /// Said of what was kept.
+    pub(crate) keepsake: Mutex<Option<String>>,
     pub(crate) hosts: Hosts,
 }
 
@@ -122,7 +126,18 @@ impl Place for Reachable {
 
     fn suspend(&self) -> BoxFuture<'_, Result<()>> {
         self.story.suspended.fetch_add(1, Ordering::SeqCst);
-        self.place.destroy()
+        match self.story.stuck.lock().unwrap().is_some() {
+            true => Box::pin(std::future::pending()),
+            false => self.place.destroy(),
+        }
+    }
+
+    fn suspend_limit(&self) -> Duration {
+        self.story.stuck.lock().unwrap().unwrap_or(PATIENCE)
+    }
+
+    fn keepsake(&self) -> Option<String> {
+        self.story.keepsake.lock().unwrap().clone()
     }
 
     fn limits(&self) -> Vec<Limit> {

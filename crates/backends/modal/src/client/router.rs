@@ -21,7 +21,7 @@ use tonic::{Request, Response, Status};
 /// How long most answers may take.
 pub(crate) const USUAL: Duration = Duration::from_secs(20);
 /// A snapshot of many gigabytes takes minutes.
-const SNAPSHOT: Duration = Duration::from_secs(600);
+pub(crate) const SNAPSHOT: Duration = Duration::from_secs(600);
 /// As in Modal's own clients.
 const PATIENCE: Patience = Patience {
     limit: USUAL,

@@ -76,6 +76,12 @@ impl Ended {
         Some(Self { status: result.status(), exitcode: result.exitcode, exception: result.exception })
     }
 
+    /// Whether anything has ever run in it.
+    #[must_use]
+    pub fn began(&self) -> bool {
+        self.status != GenericStatus::InitFailure
+    }
+
     /// For people.
     #[must_use]
     pub fn why(&self) -> String {

@@ -5,6 +5,7 @@ use farshell_engine::Kind;
 use farshell_engine::RunOptions;
 use farshell_engine::backend::Backend;
 use farshell_engine::capture::Capture;
+use farshell_modal::client::{Access, Client};
 use farshell_protocol::SessionName;
 use std::time::Duration;
 
@@ -25,6 +26,22 @@ async fn no_trouble_makes_a_second_sandbox() {
             assert_eq!(all.len(), 1, "{kind} {rpc}: {all:?}");
             place.destroy().await.unwrap();
         }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_several_servers_one_that_answers_is_enough() {
+    let Some(rig) = Rig::new() else { return };
+    // Nobody is there any more.
+    let dead = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let alive = rig.config.environment["MODAL_SERVER_URL"].clone();
+    for servers in [format!("http://{dead},{alive}"), format!("{alive},http://{dead}")] {
+        let client = {
+            let mut environment = rig.config.environment.clone();
+            environment.insert("MODAL_SERVER_URL".into(), servers.clone());
+            Client::new(&Access::load(&environment, &rig.config.files).unwrap()).unwrap()
+        };
+        assert_eq!(client.workspace().await.unwrap(), "emulated", "{servers}");
     }
 }
 

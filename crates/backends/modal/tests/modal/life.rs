@@ -1,6 +1,6 @@
 //! Sandboxes are made, found again, put away and removed.
 
-use crate::rig::{Heard, Rig};
+use crate::rig::{Heard, Rig, until};
 use farshell_engine::Kind;
 use farshell_engine::backend::{Backend, Support};
 use serde_json::json;
@@ -51,6 +51,7 @@ async fn what_is_put_away_goes_on_where_it_was() {
     let place = rig.backend().find(&rig.spec()).await.unwrap().unwrap();
     place.suspend().await.unwrap();
     place.suspend().await.unwrap();
+    assert_eq!(place.keepsake(), None, "what Farshell takes does not expire");
     assert!(rig.running().await.is_empty());
     let saved = rig.snapshot();
     assert!(saved.starts_with("im-"), "{saved}");
@@ -65,8 +66,10 @@ async fn what_is_put_away_goes_on_where_it_was() {
     rig.place().await.suspend().await.unwrap();
     let newer = rig.snapshot();
     assert_ne!(newer, saved);
-    assert!(!rig.client().has_image(&saved).await.unwrap(), "the old one is deleted");
+    assert!(rig.client().has_image(&saved).await.unwrap(), "nobody has come up from the new one");
     assert_eq!(rig.open().await.out("cat ~/x").await, "home\nmore");
+    until(async || !rig.client().has_image(&saved).await.unwrap()).await;
+    assert_eq!(rig.images(), [newer.as_str()]);
     // Removed, with all of its files.
     rig.place().await.destroy().await.unwrap();
     assert_eq!(rig.snapshots(), json!({}));
@@ -108,6 +111,18 @@ async fn what_is_not_to_be_kept_is_gone() {
     assert_eq!((rig.running().await.len(), rig.snapshots()), (0, json!({})));
     assert!(rig.backend().find(&rig.spec()).await.unwrap().is_none());
     assert_eq!(rig.open().await.out("ls ~/x 2>/dev/null | wc -l").await, "0");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_network_nothing_is_reached_and_commands_run() {
+    let Some(rig) = Rig::new() else { return };
+    let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = server.local_addr().unwrap().port();
+    let ask = format!("(: < /dev/tcp/127.0.0.1/{port}) 2>/dev/null && echo open || echo shut");
+    assert_eq!(rig.open().await.out(&ask).await, "open", "an emulated sandbox shares this machine's network");
+    rig.place().await.destroy().await.unwrap();
+    let rig = rig.set(|config| config.settings.network = false);
+    assert_eq!(rig.open().await.out(&ask).await, "shut");
 }
 
 #[tokio::test(flavor = "multi_thread")]

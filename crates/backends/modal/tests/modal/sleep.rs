@@ -34,7 +34,11 @@ async fn one_that_is_left_alone_sleeps_and_goes_on_where_it_was() {
     let error = env.0.run(&options, &mut farshell_engine::capture::Discard).await.unwrap_err();
     assert_eq!(error.kind, Kind::Unavailable, "{error}");
     assert!(error.message.contains("was put to sleep because nothing ran in it"), "{error}");
-    assert!(rig.backend().find(&rig.spec()).await.unwrap().unwrap().sleeps());
+    let found = rig.backend().find(&rig.spec()).await.unwrap().unwrap();
+    assert!(found.sleeps());
+    found.suspend().await.unwrap();
+    let keepsake = found.keepsake().unwrap();
+    assert!(keepsake.contains("that Modal took when the sandbox ended, and keeps until 20"), "{keepsake}");
     let again = rig.open().await;
     assert_ne!(again.id(), env.id());
     assert_eq!(again.out("cat ~/kept").await, "kept");

@@ -76,7 +76,8 @@ async fn idle_is_without_processes_and_input() {
     let Some(emulator) = Emulator::start(SECOND) else { return };
     let modal = emulator.client().await;
     let with = |idle| proto::Sandbox { idle_timeout_secs: idle, ..modal.definition(&["sleep", "infinity"]) };
-    let (left, used, written, off) = tokio::join!(
+    let (left, saved, used, written, off) = tokio::join!(
+        modal.create(with(Some(30))),
         modal.create(with(Some(30))),
         modal.create(with(Some(30))),
         modal.create(with(Some(30))),
@@ -99,6 +100,11 @@ async fn idle_is_without_processes_and_input() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert_eq!(ended(&left).await, (GenericStatus::IdleTimeout, 137));
+    // Snapshots, again and again, are no use of it.
+    while modal.wait(&saved.id, 0.0).await.is_none() {
+        let _ = saved.snapshot(-1).await;
+    }
+    assert_eq!(ended(&saved).await, (GenericStatus::IdleTimeout, 137));
     assert_eq!(modal.wait(&used.id, 0.0).await, None);
     assert_eq!(modal.wait(&off.id, 0.0).await, None);
     // With the process its reason is gone.
