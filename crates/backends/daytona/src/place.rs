@@ -43,6 +43,8 @@ struct Known {
     /// Somebody was connected.
     connected: bool,
     epitaph: Option<String>,
+    /// Yet to be told.
+    word: Option<String>,
 }
 
 impl DaytonaPlace {
@@ -63,6 +65,12 @@ impl DaytonaPlace {
             limits: limits(sandbox, disk),
             known: Mutex::default(),
         }
+    }
+
+    /// It has just been made, and this is to be told.
+    pub(crate) fn with_word(self, word: Option<String>) -> Self {
+        self.known().word = word;
+        self
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
@@ -203,6 +211,10 @@ impl Place for DaytonaPlace {
 
     fn sleeps(&self) -> bool {
         self.asleep
+    }
+
+    fn word(&self) -> Option<String> {
+        self.known().word.take()
     }
 
     fn epitaph(&self) -> Option<String> {

@@ -49,7 +49,9 @@ impl Daytona {
         let world = World::new()
             .with("TERMINAL_ENV", "daytona")
             .with("DAYTONA_API_URL", url)
-            .with("TERMINAL_DAYTONA_IMAGE", "debian:12");
+            .with("TERMINAL_DAYTONA_IMAGE", "debian:12")
+            // As much as there is: nothing has to be said about it.
+            .with("TERMINAL_CONTAINER_DISK", "10240");
         std::fs::write(world.hermes().join(".env"), "DAYTONA_API_KEY=dtn_test\n").unwrap();
         let address = url.trim_start_matches("http://").trim_end_matches("/api").to_owned();
         Some(Self { world: Some(world), emulator, address, _dir: dir })
@@ -116,6 +118,18 @@ fn a_sandbox_is_put_away_and_woken_with_what_its_session_had() {
     assert_eq!(daytona.sandboxes(), before);
     assert_eq!(world.call(&["env", "rm"]).code, 0);
     assert_eq!(daytona.sandboxes(), []);
+}
+
+#[test]
+fn a_disk_that_is_smaller_than_asked_for_is_told_when_the_sandbox_is_made() {
+    let Some(mut daytona) = Daytona::new() else { return };
+    daytona.world = daytona.world.take().map(|world| world.with("TERMINAL_CONTAINER_DISK", "20480"));
+    let world = daytona.world();
+    let run = || world.call(&["run", "--json", "true"]).json();
+    assert_eq!(run()["note"], "container_disk is 20480 MB, and a sandbox has at most 10 GiB: it gets that");
+    assert_eq!(run()["note"], Value::Null, "once is enough");
+    world.kill_server();
+    assert_eq!(run()["note"], Value::Null, "it is the same sandbox");
 }
 
 #[test]
