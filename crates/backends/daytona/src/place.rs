@@ -1,8 +1,8 @@
 //! [`Place`] in a sandbox.
 //!
 //! # From a sandbox to a stream
-//! 1. By what is known: its toolbox, and where the outpost is. Daytona's API is not asked. By way of a terminal, and if no
-//!    websocket comes through, the slower way.
+//! 1. By what is known: its toolbox, and where the outpost is. Daytona's API is not asked. By way of a terminal, and if there is
+//!    none, or no websocket comes through, the slower way.
 //! 2. If that fails, the sandbox is looked at, by its id: one that was stopped is started, one that is gone is an error, and
 //!    the outpost is put into it if it is not there.
 

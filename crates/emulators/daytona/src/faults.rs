@@ -7,7 +7,7 @@ use std::time::Duration;
 /// One kind of trouble.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Fault {
-    /// `502`, `503`, `429`, `500`, `reset-before`, `reset-after`, `ws-refuse`, `ws-close`, `ws-quiet` (it does not count as
+    /// `403`, `404`, `429`, `500`, `501`, `502`, `503`, `520`, `reset-before`, `reset-after`, `ws-refuse`, `ws-close`, `ws-quiet` (it does not count as
     /// activity), `redirect`: what becomes of a request. `slow`, `list-lag`: how long things take, for as long as they
     /// are armed. `start-error`, `build-failed`: what becomes of the next sandbox that starts, or is built.
     pub kind: String,
