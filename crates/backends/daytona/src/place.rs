@@ -213,6 +213,11 @@ impl Place for DaytonaPlace {
         self.asleep
     }
 
+    /// Daytona stops it when it has heard nothing for a while, and anybody can at app.daytona.io.
+    fn ends_unasked(&self) -> bool {
+        true
+    }
+
     fn word(&self) -> Option<String> {
         self.known().word.take()
     }

@@ -68,19 +68,31 @@ impl Daytona {
     }
 
     fn get(&self, path: &str) -> String {
+        self.ask("GET", path, "")
+    }
+
+    fn ask(&self, method: &str, path: &str, body: &str) -> String {
         let mut stream = TcpStream::connect(&self.address).unwrap();
+        let length = body.len();
         write!(
             stream,
-            "GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer dtn_test\r\nConnection: close\r\n\r\n"
+            "{method} {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer dtn_test\r\nContent-Type: application/json\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
         )
         .unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
         answer.split_once("\r\n\r\n").unwrap().1.to_owned()
     }
 
     fn requests(&self) -> u64 {
         self.get("/emulator/requests").parse().unwrap()
+    }
+
+    /// Stops the sandbox as a person at app.daytona.io does, or Daytona itself.
+    fn stop_outside(&self) {
+        self.ask("POST", "/api/sandbox/hermes-default/stop", "");
+        rig::wait_until("its stop", || self.sandboxes().iter().all(|(_, state)| state == "stopped"));
     }
 
     /// The ids and states of all sandboxes.
@@ -118,6 +130,47 @@ fn a_sandbox_is_put_away_and_woken_with_what_its_session_had() {
     assert_eq!(daytona.sandboxes(), before);
     assert_eq!(world.call(&["env", "rm"]).code, 0);
     assert_eq!(daytona.sandboxes(), []);
+}
+
+/// Whether a file of the server's state has this text.
+fn is_written(world: &World, text: &str) -> bool {
+    let files = std::fs::read_dir(world.hermes().join("farshell")).unwrap().flatten();
+    files.filter(|file| file.file_name().to_string_lossy().starts_with("state.db")).any(|file| {
+        let bytes = std::fs::read(file.path()).unwrap_or_default();
+        bytes.windows(text.len()).any(|window| window == text.as_bytes())
+    })
+}
+
+#[test]
+fn a_stop_from_outside_is_told_and_costs_no_directory_and_no_variable() {
+    let Some(daytona) = Daytona::new() else { return };
+    let world = daytona.world();
+    daytona.says("cd /workspace; echo kept > file; export A=$((40000 + 1)); b=2");
+    let before = daytona.sandboxes();
+    // It is noted a moment after the command, and no command has it in its text.
+    rig::wait_until("the note", || is_written(world, "40001"));
+    daytona.stop_outside();
+    // Whoever comes first may find out by an error.
+    world.call(&["run", "-s", "first", "true"]);
+    let look = "cat file; echo $A ${b-unset} $PWD";
+    let back = world.call(&["run", "--json", look]).json();
+    assert_eq!(back["stdout"], "kept\n40001 unset /workspace\n");
+    assert_eq!(
+        back["note"],
+        "the session began anew: sandbox hermes-default was stopped; its directory and exported variables are as they were"
+    );
+    assert_eq!(back["shell_restarted"], true);
+    // By a server that ends a moment after the command, and one that begins when the sandbox sleeps.
+    daytona.says("cd /usr; export A=last");
+    assert_eq!(world.call(&["server", "stop"]).code, 0);
+    daytona.stop_outside();
+    let back = world.call(&["run", "--json", "echo $A $PWD"]).json();
+    assert_eq!(back["stdout"], "last /usr\n");
+    assert_eq!(
+        back["note"],
+        "the session began anew: its place was stopped while no server ran; its directory and exported variables are as they were"
+    );
+    assert_eq!(daytona.sandboxes(), before);
 }
 
 #[test]
