@@ -144,11 +144,11 @@ impl DaytonaPlace {
                     self.known().connected = true;
                     return Ok(stream);
                 }
-                // Stopped while it was connected to: it is looked at again.
+                // Stopped while it was connected to, or a server stumbled: it is looked at again.
                 Err(error)
                     if matches!(
                         error.kind,
-                        Kind::Disconnected | Kind::TimedOut | Kind::Busy | Kind::Invalid
+                        Kind::Disconnected | Kind::TimedOut | Kind::Busy | Kind::Invalid | Kind::System
                     ) && Instant::now() + pause < until =>
                 {
                     tokio::time::sleep(pause).await;
