@@ -38,8 +38,9 @@ fn once() -> u32 {
 }
 
 /// What may befall any request in a storm.
-const STORM: &[&str] = &["502", "503", "429", "reset-before", "reset-after", "ws-refuse", "ws-close"];
-/// How long a connection lasts at most before a storm closes it.
+const STORM: &[&str] =
+    &["500", "502", "503", "429", "reset-before", "reset-after", "ws-refuse", "ws-close", "slow", "list-lag"];
+/// How long a connection lasts at most before a storm closes it, and how long a storm holds anything up.
 const GUST_MS: u64 = 3000;
 
 /// What is armed.
@@ -106,11 +107,8 @@ impl Faults {
     }
 
     fn lasting(&self, kind: &str) -> Duration {
-        self.lock()
-            .iter()
-            .filter(|fault| fault.kind == kind)
-            .map(|fault| Duration::from_millis(fault.ms))
-            .sum()
+        let armed: u64 = self.lock().iter().filter(|fault| fault.kind == kind).map(|fault| fault.ms).sum();
+        Duration::from_millis(armed + self.gust(&[kind]).map_or(0, |gust| gust.ms))
     }
 
     pub(crate) fn slow(&self) -> Duration {
