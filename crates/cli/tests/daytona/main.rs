@@ -245,6 +245,61 @@ fn a_server_that_is_killed_at_any_step_leaves_one_sandbox() {
 }
 
 #[test]
+fn a_server_that_is_killed_while_it_puts_away_or_removes_loses_no_file_and_leaves_nothing() {
+    let Some(daytona) = Daytona::new() else { return };
+    let world = daytona.world();
+    for verb in ["stop", "rm"] {
+        for step in 1.. {
+            assert_eq!(daytona.says(&format!("echo {step} > /workspace/file; echo there")), "there\n");
+            let all = daytona.sandboxes();
+            let before = daytona.requests();
+            let mut ending = world.command(&["env", verb, "daytona/default"]).spawn().unwrap();
+            let mut done = false;
+            rig::wait_until("the step", || {
+                done = ending.try_wait().unwrap().is_some();
+                done || daytona.requests() >= before + step
+            });
+            world.kill_server();
+            let said = rig::finish(ending);
+            if verb == "stop" {
+                assert_eq!(daytona.says("cat /workspace/file"), format!("{step}\n"), "after {said:?}");
+                let now = daytona.sandboxes();
+                assert_eq!(now, [(all[0].0.clone(), "started".to_owned())], "step {step}, after {said:?}");
+            } else {
+                let again = world.call(&["env", "rm", "daytona/default"]);
+                assert_eq!(daytona.sandboxes(), [], "step {step}, after {said:?} and {again:?}");
+            }
+            if done {
+                assert!(step > 2, "{step}");
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_copy_goes_on_where_a_websocket_was_closed() {
+    let Some(daytona) = Daytona::new() else { return };
+    let world = daytona.world();
+    let bytes: Vec<u8> = (0..16_u32 << 20).map(|n| u8::try_from((n / 89 + n % 251) % 256).unwrap()).collect();
+    std::fs::write(world.work().join("big"), &bytes).unwrap();
+    daytona.says("mkdir /workspace/there");
+    let closing = r#"[{"kind":"ws-close","path":"/connect","ms":200,"count":4}]"#;
+    for copy in [["cp", "big", ":/workspace/there/"], ["cp", ":/workspace/there/big", "back"]] {
+        daytona.ask("POST", "/emulator/faults", closing);
+        // Those that are open now stay.
+        world.kill_server();
+        let said = world.call(&copy);
+        assert_eq!(said.code, 0, "{copy:?}: {said:?}");
+        let left: Value = serde_json::from_str(&daytona.get("/emulator/faults")).unwrap();
+        assert!(left[0]["count"].as_u64().unwrap() < 3, "one was enough: {left}");
+    }
+    daytona.ask("POST", "/emulator/faults", "[]");
+    assert!(std::fs::read(world.work().join("back")).unwrap() == bytes, "the bytes are the same");
+    assert_eq!(daytona.says("ls -A /workspace/there"), "big\n");
+}
+
+#[test]
 fn an_idle_sandbox_is_put_away_and_a_silent_job_keeps_it_awake() {
     let Some(daytona) = Daytona::new() else { return };
     let world = daytona.world();

@@ -1,4 +1,5 @@
-//! What can be made to go wrong: `POST /emulator/faults` with a list of these replaces what is armed.
+//! What can be made to go wrong: `POST /emulator/faults` with a list of these replaces what is armed, and `GET` tells what is
+//! left of it.
 
 use serde::{Deserialize, Serialize};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -81,6 +82,11 @@ impl Faults {
 
     pub(crate) fn arm(&self, faults: Vec<Fault>) {
         *self.lock() = faults;
+    }
+
+    /// What is still to come.
+    pub(crate) fn armed(&self) -> Vec<Fault> {
+        self.lock().clone()
     }
 
     /// The next fault of this kind, which happens now.
