@@ -186,6 +186,12 @@ pub trait Place: Send + Sync + std::fmt::Debug {
         None
     }
 
+    /// Somebody else may put it to sleep, or it may end by itself, at any time, and what is kept of it is found again: what
+    /// its sessions would leave is noted soon after each command.
+    fn ends_unasked(&self) -> bool {
+        self.rests_after().is_some()
+    }
+
     /// It was made for this call from what was kept of the task's last place: all files of that are in it, although its
     /// identity is another one.
     fn goes_on(&self) -> bool {

@@ -553,6 +553,7 @@ impl Keeper {
         inner.leave_nothing_behind().await;
         inner.gate.audit.close();
         inner.common.tasks.close().await;
+        resting::note_at_last(inner.environments.slots()).await;
         for slot in inner.environments.slots() {
             let last_used_at = slot.live().map(|_| slot.lock().row.last_used_at);
             if let Some(at) = last_used_at {

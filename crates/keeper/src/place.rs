@@ -142,6 +142,10 @@ impl Place for Kept {
         self.place.rests_after()
     }
 
+    fn ends_unasked(&self) -> bool {
+        self.place.ends_unasked()
+    }
+
     fn goes_on(&self) -> bool {
         self.place.goes_on()
     }

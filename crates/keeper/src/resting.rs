@@ -3,9 +3,9 @@
 //! A shell ends with its outpost. Before that its session is asked for what a fresh shell can begin with, and whoever uses
 //! the session next finds that again. Everything else of a shell is lost, and said to be.
 //!
-//! A place that costs as long as somebody is connected is left alone when nobody uses it, and may go to sleep by itself, or
-//! reach the end of its life, at any time: what its sessions would leave is noted soon after each command, and once more
-//! before it is left. That counts only if their outpost is gone when somebody comes.
+//! A place may be put to sleep by somebody else, or by itself, or reach the end of its life, at any time: what its sessions would
+//! leave is noted soon after each command, once more before it is left alone because its connection costs, and when the keeper
+//! is closed. That counts only if their outpost is gone when somebody comes.
 //!
 //! Variables that came with calls are not among it: they may be secret, and the next call brings them along.
 
@@ -74,7 +74,7 @@ pub(crate) enum Notes {
 
 impl Notes {
     pub(crate) fn on(place: &dyn Place) -> Self {
-        if place.rests_after().is_some() { Self::Stay } else { Self::Go }
+        if place.ends_unasked() { Self::Stay } else { Self::Go }
     }
 }
 
@@ -172,7 +172,7 @@ pub(crate) async fn collect(slot: &Slot, live: &Live) -> bool {
 
 /// Has it noted soon what the sessions of an environment would leave, if its place may end by itself.
 pub(crate) fn note_soon(slot: &Arc<Slot>, live: &Arc<Live>) {
-    if live.place.rests_after().is_none() {
+    if !live.place.ends_unasked() {
         return;
     }
     {
@@ -197,7 +197,8 @@ pub(crate) fn note_soon(slot: &Arc<Slot>, live: &Arc<Live>) {
             inner.resting.soon = false;
             inner.last_used
         };
-        if live.outpost.rests() || !slot.live().is_some_and(|now| Arc::ptr_eq(&now, &live)) {
+        // Whoever connects may wake what was just put to sleep.
+        if !live.outpost.is_connected() || !slot.live().is_some_and(|now| Arc::ptr_eq(&now, &live)) {
             return;
         }
         if collect(&slot, &live).await {
@@ -230,6 +231,26 @@ pub(crate) async fn note(slot: &Arc<Slot>) -> bool {
     slot.lock().resting.noted = before.filter(|_| asked);
     slot.record_soon(None);
     true
+}
+
+/// Notes what the sessions of environments would leave, if that was not done since they were last used: nobody is there to do
+/// it from now on.
+pub(crate) async fn note_at_last(slots: Vec<Arc<Slot>>) {
+    let mut noting = tokio::task::JoinSet::new();
+    for slot in slots {
+        let Some(live) = slot.live() else { continue };
+        let noted = {
+            let inner = slot.lock();
+            !inner.keeps() || inner.resting.noted == Some(inner.last_used)
+        };
+        if !noted && live.place.ends_unasked() && live.outpost.is_connected() {
+            noting.spawn(async move {
+                collect(&slot, &live).await;
+                let _ = slot.record_now().await;
+            });
+        }
+    }
+    noting.join_all().await;
 }
 
 async fn exports(

@@ -52,9 +52,9 @@ impl Daytona {
         Ok(self.client.get_or_init(|| client).clone())
     }
 
-    fn place(&self, client: Client, sandbox: &Sandbox, spec: &Spec) -> Box<dyn Place> {
+    fn place(&self, client: Client, sandbox: &Sandbox, spec: &Spec) -> DaytonaPlace {
         let config = &self.config;
-        Box::new(DaytonaPlace::new(client, sandbox, &config.settings.image, spec.lease, config.disk_note()))
+        DaytonaPlace::new(client, sandbox, &config.settings.image, spec.lease, config.disk_note())
     }
 
     async fn make(&self, spec: &Spec, progress: &dyn Progress) -> Result<Box<dyn Place>> {
@@ -64,9 +64,11 @@ impl Daytona {
         std::fs::create_dir_all(&used).map_err(|e| Error::io(format!("making {}", used.display()), e))?;
         let what = "putting credential_files into the sandbox";
         let files = credentials::read(&self.credentials.0, &self.credentials.1, what)?;
-        let sandbox = ensure(&client, &self.config, spec, &owner, progress).await.map_err(first_contact)?;
-        credentials::put(Arc::from(self.place(client.clone(), &sandbox, spec)), files).await?;
-        Ok(self.place(client, &sandbox, spec))
+        let ensured = ensure(&client, &self.config, spec, &owner, progress).await;
+        let (sandbox, new) = ensured.map_err(first_contact)?;
+        credentials::put(Arc::new(self.place(client.clone(), &sandbox, spec)), files).await?;
+        let place = self.place(client, &sandbox, spec);
+        Ok(Box::new(if new { place.with_word(self.config.disk_note()) } else { place }))
     }
 
     async fn seek(&self, spec: &Spec) -> Result<Option<Box<dyn Place>>> {
@@ -78,7 +80,9 @@ impl Daytona {
             labels::whose(sandbox, &spec.task, &owner) == Whose::Ours
                 && !matches!(sandbox.state, State::Destroying | State::Destroyed)
         };
-        Ok(found.filter(ours).map(|sandbox| self.place(client, &sandbox, spec)))
+        Ok(found
+            .filter(ours)
+            .map(|sandbox| -> Box<dyn Place> { Box::new(self.place(client, &sandbox, spec)) }))
     }
 }
 

@@ -117,18 +117,18 @@ fn broken(sandbox: &Sandbox) -> Error {
         .with_hint("ask Daytona's support if its files matter; `farshell env rm` removes it, with its files")
 }
 
-/// The task's sandbox, running.
+/// The task's sandbox, running. True if there was none before.
 pub(crate) async fn ensure(
     client: &Client,
     config: &Config,
     spec: &Spec,
     owner: &str,
     progress: &dyn Progress,
-) -> Result<Sandbox> {
+) -> Result<(Sandbox, bool)> {
     let image = &config.settings.image;
     let create = labels::create(config, spec, owner);
     let name = labels::name(&spec.task);
-    let mut ours = false;
+    let (mut new, mut ours) = (false, false);
     for _ in 0..ROUNDS {
         // Whose it is comes first: a stranger's is not even started.
         let found = client.get(&name).await.map_err(|e| explain("looking for the sandbox", e))?;
@@ -144,7 +144,7 @@ pub(crate) async fn ensure(
                 // It may be another one than a moment ago.
                 check(config, spec, owner, &sandbox)?;
                 adjust(client, config, spec, owner, &sandbox).await?;
-                return Ok(sandbox);
+                return Ok((sandbox, new));
             }
             Settled::NeverWas(sandbox) => {
                 // It may be another one than a moment ago.
@@ -158,9 +158,7 @@ pub(crate) async fn ensure(
                 }
             }
             Settled::Gone => {
-                if let Some(note) = config.disk_note() {
-                    progress.say(&News { message: note, part: None });
-                }
+                new = true;
                 progress.say(&News { message: format!("making a sandbox from {image}"), part: None });
                 ours |= make(client, &create).await?;
             }

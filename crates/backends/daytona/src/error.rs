@@ -47,7 +47,10 @@ fn refusal(status: u16, message: &str) -> (Kind, Option<&'static str>) {
         404 => (Kind::NotFound, None),
         408 | 504 => (Kind::TimedOut, None),
         409 | 429 => (Kind::Busy, Some("try again in a minute")),
-        502 | 503 => (Kind::Disconnected, Some("Daytona may be under maintenance: status.daytona.io")),
+        // From 520 on it is a proxy in front of Daytona that says so.
+        502 | 503 | 520..=530 => {
+            (Kind::Disconnected, Some("Daytona may be under maintenance: status.daytona.io"))
+        }
         _ => (Kind::System, None),
     }
 }

@@ -1,8 +1,8 @@
 //! [`Place`] in a sandbox.
 //!
 //! # From a sandbox to a stream
-//! 1. By what is known: its toolbox, and where the outpost is. Daytona's API is not asked. By way of a terminal, and if no
-//!    websocket comes through, the slower way.
+//! 1. By what is known: its toolbox, and where the outpost is. Daytona's API is not asked. By way of a terminal, and if there is
+//!    none, or no websocket comes through, the slower way.
 //! 2. If that fails, the sandbox is looked at, by its id: one that was stopped is started, one that is gone is an error, and
 //!    the outpost is put into it if it is not there.
 
@@ -43,6 +43,8 @@ struct Known {
     /// Somebody was connected.
     connected: bool,
     epitaph: Option<String>,
+    /// Yet to be told.
+    word: Option<String>,
 }
 
 impl DaytonaPlace {
@@ -63,6 +65,12 @@ impl DaytonaPlace {
             limits: limits(sandbox, disk),
             known: Mutex::default(),
         }
+    }
+
+    /// It has just been made, and this is to be told.
+    pub(crate) fn with_word(self, word: Option<String>) -> Self {
+        self.known().word = word;
+        self
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
@@ -136,11 +144,11 @@ impl DaytonaPlace {
                     self.known().connected = true;
                     return Ok(stream);
                 }
-                // Stopped while it was connected to: it is looked at again.
+                // Stopped while it was connected to, or a server stumbled: it is looked at again.
                 Err(error)
                     if matches!(
                         error.kind,
-                        Kind::Disconnected | Kind::TimedOut | Kind::Busy | Kind::Invalid
+                        Kind::Disconnected | Kind::TimedOut | Kind::Busy | Kind::Invalid | Kind::System
                     ) && Instant::now() + pause < until =>
                 {
                     tokio::time::sleep(pause).await;
@@ -203,6 +211,15 @@ impl Place for DaytonaPlace {
 
     fn sleeps(&self) -> bool {
         self.asleep
+    }
+
+    /// Daytona stops it when it has heard nothing for a while, and anybody can at app.daytona.io.
+    fn ends_unasked(&self) -> bool {
+        true
+    }
+
+    fn word(&self) -> Option<String> {
+        self.known().word.take()
     }
 
     fn epitaph(&self) -> Option<String> {

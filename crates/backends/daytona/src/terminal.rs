@@ -8,7 +8,7 @@
 //! A terminal outlives its connections. It is removed when the stream ends; if that does not succeed, the outpost's end
 //! of the stream ends when it has heard nothing for [`QUIET`].
 
-use crate::client::{Client, Close, Said, Socket, Toolbox};
+use crate::client::{Client, ClientError, Close, Said, Socket, Toolbox};
 use crate::error::explain;
 use crate::install::{Installed, quoted};
 use farshell_engine::backend::ByteStream;
@@ -46,7 +46,7 @@ pub(crate) enum Opened {
     Stream(ByteStream),
     /// The outpost is not there.
     NoProgram,
-    /// There is a terminal, and no websocket to it.
+    /// There is no terminal to be had, or no websocket to it.
     NoSocket(Error),
 }
 
@@ -79,7 +79,11 @@ pub(crate) async fn open(
 ) -> Result<Opened> {
     let id = format!("farshell-{}", hex(8));
     let terminal = Terminal { toolbox: toolbox.clone(), id };
-    toolbox.create_pty(&terminal.id).await.map_err(|e| explain(WHAT, e))?;
+    if let Err(error) = toolbox.create_pty(&terminal.id).await {
+        let no_terminals = has_none(&error);
+        let error = explain(WHAT, error);
+        return if no_terminals { Ok(Opened::NoSocket(error)) } else { Err(error) };
+    }
     let mut socket = match toolbox.connect_pty(&terminal.id).await {
         Ok(socket) => socket,
         Err(error) => return Ok(Opened::NoSocket(explain(WHAT, error))),
@@ -107,6 +111,12 @@ pub(crate) async fn open(
         carry(socket, decoder, first, ours).await;
     };
     Ok(Opened::Stream(awake(client, sandbox, carried)))
+}
+
+/// The toolbox answers, and makes no terminals: it does not know how, may not, or fails at it. A sandbox that does not run
+/// and a wrong key are refused with other words, and what a server in between says passes.
+fn has_none(error: &ClientError) -> bool {
+    matches!(error.status(), Some(403..=405 | 500 | 501))
 }
 
 /// A stream that somebody carries. As long as they do, the sandbox is kept awake.

@@ -49,7 +49,9 @@ impl Daytona {
         let world = World::new()
             .with("TERMINAL_ENV", "daytona")
             .with("DAYTONA_API_URL", url)
-            .with("TERMINAL_DAYTONA_IMAGE", "debian:12");
+            .with("TERMINAL_DAYTONA_IMAGE", "debian:12")
+            // As much as there is: nothing has to be said about it.
+            .with("TERMINAL_CONTAINER_DISK", "10240");
         std::fs::write(world.hermes().join(".env"), "DAYTONA_API_KEY=dtn_test\n").unwrap();
         let address = url.trim_start_matches("http://").trim_end_matches("/api").to_owned();
         Some(Self { world: Some(world), emulator, address, _dir: dir })
@@ -66,19 +68,31 @@ impl Daytona {
     }
 
     fn get(&self, path: &str) -> String {
+        self.ask("GET", path, "")
+    }
+
+    fn ask(&self, method: &str, path: &str, body: &str) -> String {
         let mut stream = TcpStream::connect(&self.address).unwrap();
+        let length = body.len();
         write!(
             stream,
-            "GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer dtn_test\r\nConnection: close\r\n\r\n"
+            "{method} {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer dtn_test\r\nContent-Type: application/json\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
         )
         .unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
         answer.split_once("\r\n\r\n").unwrap().1.to_owned()
     }
 
     fn requests(&self) -> u64 {
         self.get("/emulator/requests").parse().unwrap()
+    }
+
+    /// Stops the sandbox as a person at app.daytona.io does, or Daytona itself.
+    fn stop_outside(&self) {
+        self.ask("POST", "/api/sandbox/hermes-default/stop", "");
+        rig::wait_until("its stop", || self.sandboxes().iter().all(|(_, state)| state == "stopped"));
     }
 
     /// The ids and states of all sandboxes.
@@ -116,6 +130,59 @@ fn a_sandbox_is_put_away_and_woken_with_what_its_session_had() {
     assert_eq!(daytona.sandboxes(), before);
     assert_eq!(world.call(&["env", "rm"]).code, 0);
     assert_eq!(daytona.sandboxes(), []);
+}
+
+/// Whether a file of the server's state has this text.
+fn is_written(world: &World, text: &str) -> bool {
+    let files = std::fs::read_dir(world.hermes().join("farshell")).unwrap().flatten();
+    files.filter(|file| file.file_name().to_string_lossy().starts_with("state.db")).any(|file| {
+        let bytes = std::fs::read(file.path()).unwrap_or_default();
+        bytes.windows(text.len()).any(|window| window == text.as_bytes())
+    })
+}
+
+#[test]
+fn a_stop_from_outside_is_told_and_costs_no_directory_and_no_variable() {
+    let Some(daytona) = Daytona::new() else { return };
+    let world = daytona.world();
+    daytona.says("cd /workspace; echo kept > file; export A=$((40000 + 1)); b=2");
+    let before = daytona.sandboxes();
+    // It is noted a moment after the command, and no command has it in its text.
+    rig::wait_until("the note", || is_written(world, "40001"));
+    daytona.stop_outside();
+    // Whoever comes first may find out by an error.
+    world.call(&["run", "-s", "first", "true"]);
+    let look = "cat file; echo $A ${b-unset} $PWD";
+    let back = world.call(&["run", "--json", look]).json();
+    assert_eq!(back["stdout"], "kept\n40001 unset /workspace\n");
+    assert_eq!(
+        back["note"],
+        "the session began anew: sandbox hermes-default was stopped; its directory and exported variables are as they were"
+    );
+    assert_eq!(back["shell_restarted"], true);
+    // By a server that ends a moment after the command, and one that begins when the sandbox sleeps.
+    daytona.says("cd /usr; export A=last");
+    assert_eq!(world.call(&["server", "stop"]).code, 0);
+    daytona.stop_outside();
+    let back = world.call(&["run", "--json", "echo $A $PWD"]).json();
+    assert_eq!(back["stdout"], "last /usr\n");
+    assert_eq!(
+        back["note"],
+        "the session began anew: its place was stopped while no server ran; its directory and exported variables are as they were"
+    );
+    assert_eq!(daytona.sandboxes(), before);
+}
+
+#[test]
+fn a_disk_that_is_smaller_than_asked_for_is_told_when_the_sandbox_is_made() {
+    let Some(mut daytona) = Daytona::new() else { return };
+    daytona.world = daytona.world.take().map(|world| world.with("TERMINAL_CONTAINER_DISK", "20480"));
+    let world = daytona.world();
+    let run = || world.call(&["run", "--json", "true"]).json();
+    assert_eq!(run()["note"], "container_disk is 20480 MB, and a sandbox has at most 10 GiB: it gets that");
+    assert_eq!(run()["note"], Value::Null, "once is enough");
+    world.kill_server();
+    assert_eq!(run()["note"], Value::Null, "it is the same sandbox");
 }
 
 #[test]
@@ -175,6 +242,61 @@ fn a_server_that_is_killed_at_any_step_leaves_one_sandbox() {
             }
         }
     }
+}
+
+#[test]
+fn a_server_that_is_killed_while_it_puts_away_or_removes_loses_no_file_and_leaves_nothing() {
+    let Some(daytona) = Daytona::new() else { return };
+    let world = daytona.world();
+    for verb in ["stop", "rm"] {
+        for step in 1.. {
+            assert_eq!(daytona.says(&format!("echo {step} > /workspace/file; echo there")), "there\n");
+            let all = daytona.sandboxes();
+            let before = daytona.requests();
+            let mut ending = world.command(&["env", verb, "daytona/default"]).spawn().unwrap();
+            let mut done = false;
+            rig::wait_until("the step", || {
+                done = ending.try_wait().unwrap().is_some();
+                done || daytona.requests() >= before + step
+            });
+            world.kill_server();
+            let said = rig::finish(ending);
+            if verb == "stop" {
+                assert_eq!(daytona.says("cat /workspace/file"), format!("{step}\n"), "after {said:?}");
+                let now = daytona.sandboxes();
+                assert_eq!(now, [(all[0].0.clone(), "started".to_owned())], "step {step}, after {said:?}");
+            } else {
+                let again = world.call(&["env", "rm", "daytona/default"]);
+                assert_eq!(daytona.sandboxes(), [], "step {step}, after {said:?} and {again:?}");
+            }
+            if done {
+                assert!(step > 2, "{step}");
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_copy_goes_on_where_a_websocket_was_closed() {
+    let Some(daytona) = Daytona::new() else { return };
+    let world = daytona.world();
+    let bytes: Vec<u8> = (0..16_u32 << 20).map(|n| u8::try_from((n / 89 + n % 251) % 256).unwrap()).collect();
+    std::fs::write(world.work().join("big"), &bytes).unwrap();
+    daytona.says("mkdir /workspace/there");
+    let closing = r#"[{"kind":"ws-close","path":"/connect","ms":200,"count":4}]"#;
+    for copy in [["cp", "big", ":/workspace/there/"], ["cp", ":/workspace/there/big", "back"]] {
+        daytona.ask("POST", "/emulator/faults", closing);
+        // Those that are open now stay.
+        world.kill_server();
+        let said = world.call(&copy);
+        assert_eq!(said.code, 0, "{copy:?}: {said:?}");
+        let left: Value = serde_json::from_str(&daytona.get("/emulator/faults")).unwrap();
+        assert!(left[0]["count"].as_u64().unwrap() < 3, "one was enough: {left}");
+    }
+    daytona.ask("POST", "/emulator/faults", "[]");
+    assert!(std::fs::read(world.work().join("back")).unwrap() == bytes, "the bytes are the same");
+    assert_eq!(daytona.says("ls -A /workspace/there"), "big\n");
 }
 
 #[test]

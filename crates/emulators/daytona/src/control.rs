@@ -51,7 +51,7 @@ pub(crate) fn router(world: Arc<World>) -> Router {
     Router::new()
         .nest("/api", guarded.merge(open))
         .route("/toolbox/{id}/{*rest}", any(proxy::forward))
-        .route("/emulator/faults", post(arm))
+        .route("/emulator/faults", post(arm).get(armed))
         .route("/emulator/requests", get(requests))
         .route("/emulator/state/{id}/{state}", post(force))
         .route("/emulator/kill-daemon/{id}", post(proxy::kill_daemon))
@@ -79,6 +79,10 @@ async fn requests(State(world): Shared) -> String {
 
 async fn arm(State(world): Shared, Json(faults): Json<Vec<Fault>>) {
     world.faults.arm(faults);
+}
+
+async fn armed(State(world): Shared) -> Json<Vec<Fault>> {
+    Json(world.faults.armed())
 }
 
 /// Shows a state that is hard to come by, until the next change.

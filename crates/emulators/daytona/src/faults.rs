@@ -1,4 +1,5 @@
-//! What can be made to go wrong: `POST /emulator/faults` with a list of these replaces what is armed.
+//! What can be made to go wrong: `POST /emulator/faults` with a list of these replaces what is armed, and `GET` tells what is
+//! left of it.
 
 use serde::{Deserialize, Serialize};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,7 +8,7 @@ use std::time::Duration;
 /// One kind of trouble.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Fault {
-    /// `502`, `503`, `429`, `500`, `reset-before`, `reset-after`, `ws-refuse`, `ws-close`, `ws-quiet` (it does not count as
+    /// `403`, `404`, `429`, `500`, `501`, `502`, `503`, `520`, `reset-before`, `reset-after`, `ws-refuse`, `ws-close`, `ws-quiet` (it does not count as
     /// activity), `redirect`: what becomes of a request. `slow`, `list-lag`: how long things take, for as long as they
     /// are armed. `start-error`, `build-failed`: what becomes of the next sandbox that starts, or is built.
     pub kind: String,
@@ -38,8 +39,9 @@ fn once() -> u32 {
 }
 
 /// What may befall any request in a storm.
-const STORM: &[&str] = &["502", "503", "429", "reset-before", "reset-after", "ws-refuse", "ws-close"];
-/// How long a connection lasts at most before a storm closes it.
+const STORM: &[&str] =
+    &["500", "502", "503", "429", "reset-before", "reset-after", "ws-refuse", "ws-close", "slow", "list-lag"];
+/// How long a connection lasts at most before a storm closes it, and how long a storm holds anything up.
 const GUST_MS: u64 = 3000;
 
 /// What is armed.
@@ -82,6 +84,11 @@ impl Faults {
         *self.lock() = faults;
     }
 
+    /// What is still to come.
+    pub(crate) fn armed(&self) -> Vec<Fault> {
+        self.lock().clone()
+    }
+
     /// The next fault of this kind, which happens now.
     pub(crate) fn take(&self, kind: &str, path: &str) -> Option<Fault> {
         self.take_any(&[kind], "", path)
@@ -106,11 +113,8 @@ impl Faults {
     }
 
     fn lasting(&self, kind: &str) -> Duration {
-        self.lock()
-            .iter()
-            .filter(|fault| fault.kind == kind)
-            .map(|fault| Duration::from_millis(fault.ms))
-            .sum()
+        let armed: u64 = self.lock().iter().filter(|fault| fault.kind == kind).map(|fault| fault.ms).sum();
+        Duration::from_millis(armed + self.gust(&[kind]).map_or(0, |gust| gust.ms))
     }
 
     pub(crate) fn slow(&self) -> Duration {

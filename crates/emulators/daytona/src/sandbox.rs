@@ -11,6 +11,8 @@ use std::time::{Instant, SystemTime};
 pub(crate) struct Sandbox {
     pub(crate) id: String,
     pub(crate) name: String,
+    /// Whose it is, by the header of who made it.
+    pub(crate) organization: String,
     pub(crate) dir: PathBuf,
     pub(crate) state: &'static str,
     pub(crate) desired: &'static str,
@@ -78,7 +80,7 @@ impl Sandbox {
     /// What a list says of it.
     pub(crate) fn item(&self, toolbox: &str) -> Map<String, Value> {
         let value = json!({
-            "id": self.id, "organizationId": "org-emulated", "name": self.name, "user": self.user, "labels": self.labels,
+            "id": self.id, "organizationId": self.organization, "name": self.name, "user": self.user, "labels": self.labels,
             "public": self.public, "networkBlockAll": self.block_all, "target": self.target, "cpu": self.cpu, "gpu": 0,
             "memory": self.memory, "disk": self.disk, "state": self.state, "desiredState": self.desired,
             "backupState": if self.state == "archived" { "Completed" } else { "None" },

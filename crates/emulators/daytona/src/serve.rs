@@ -74,7 +74,8 @@ async fn serve(options: Options) -> io::Result<()> {
 
 /// An error closes the connection without an answer.
 async fn handle(world: &World, mut router: axum::Router, request: Request) -> Result<Response, io::Error> {
-    const BEFORE: &[&str] = &["502", "503", "429", "500", "reset-before", "redirect"];
+    const BEFORE: &[&str] =
+        &["403", "404", "429", "500", "501", "502", "503", "520", "reset-before", "redirect"];
     let path = request.uri().path_and_query().map(ToString::to_string).unwrap_or_default();
     let method = request.method().to_string();
     let ours = path.starts_with("/emulator/");
@@ -102,7 +103,9 @@ async fn handle(world: &World, mut router: axum::Router, request: Request) -> Re
 fn refuse(fault: &Fault) -> Result<Response, io::Error> {
     Ok(match fault.kind.as_str() {
         "502" => empty(502),
-        "500" => Refusal::new(500, "Internal server error").into_response(),
+        kind @ ("403" | "404" | "500" | "501" | "520") => {
+            Refusal::new(kind.parse().unwrap_or(500), "it was made to fail").into_response()
+        }
         "503" => Refusal::new(503, "Daytona is under maintenance").into_response(),
         "429" => {
             let body =

@@ -172,6 +172,23 @@ async fn what_is_left_alone_is_noted_and_counts_only_if_its_outpost_is_gone() {
     rig.end(keeper).await;
 }
 
+/// The last command may have been a moment ago.
+#[tokio::test]
+async fn what_may_end_at_any_time_is_noted_when_the_server_ends() {
+    let rig = Rig::new();
+    *rig.backends.story.rests.lock().unwrap() = Some(Duration::from_secs(3600));
+    let keeper = rig.open().await;
+    run(&rig, &keeper, "main", &[], "cd /usr; export A=1").await;
+    keeper.close(false).await.unwrap();
+    drop(keeper);
+    rig.kill_outposts();
+    let keeper = rig.open().await;
+    let back = run(&rig, &keeper, "main", &[], "pwd; echo $A").await;
+    assert_eq!(back.stdout, "/usr\n1\n");
+    assert!(back.note.unwrap().ends_with("its directory and exported variables are as they were"));
+    rig.end(keeper).await;
+}
+
 /// A place that may end at any time is not left unnoted until its connection is closed, nor while something runs in it.
 #[tokio::test]
 async fn what_may_end_at_any_time_is_noted_soon_after_each_command() {

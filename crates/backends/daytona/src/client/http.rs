@@ -247,7 +247,9 @@ fn may_repeat(fault: &Fault, again: Again) -> bool {
         Fault::NotSent(_) => true,
         // It was turned away at the door.
         Fault::Refused { status: 429, .. } => true,
-        Fault::Refused { status: 502..=504, .. } | Fault::Lost(_) => again == Again::Freely,
+        // What a server does not do it does not do the next time either.
+        Fault::Refused { status: 501, .. } => false,
+        Fault::Refused { status: 500..=599, .. } | Fault::Lost(_) => again == Again::Freely,
         _ => false,
     }
 }
@@ -296,16 +298,17 @@ mod tests {
         let all = [
             Fault::NotSent(String::new()),
             refused(429),
+            refused(500),
             refused(502),
-            refused(503),
+            refused(524),
             Fault::Lost(String::new()),
             Fault::TimedOut,
-            refused(500),
+            refused(501),
             refused(409),
         ];
         let may = |again| all.iter().map(|fault| may_repeat(fault, again)).collect::<Vec<_>>();
-        assert_eq!(may(Again::Freely), [true, true, true, true, true, false, false, false]);
-        assert_eq!(may(Again::IfNotSent), [true, true, false, false, false, false, false, false]);
+        assert_eq!(may(Again::Freely), [true, true, true, true, true, true, false, false, false]);
+        assert_eq!(may(Again::IfNotSent), [true, true, false, false, false, false, false, false, false]);
     }
 
     #[test]

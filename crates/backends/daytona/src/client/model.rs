@@ -11,11 +11,13 @@ pub struct Sandbox {
     pub id: String,
     #[serde(deserialize_with = "or_default")]
     pub name: String,
+    pub organization_id: Option<String>,
     #[serde(deserialize_with = "or_default")]
     pub state: State,
     #[serde(deserialize_with = "or_default")]
     pub labels: BTreeMap<String, String>,
     pub target: Option<String>,
+    pub snapshot: Option<String>,
     pub cpu: Option<f64>,
     pub memory: Option<f64>,
     pub disk: Option<f64>,

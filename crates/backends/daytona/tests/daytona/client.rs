@@ -2,7 +2,7 @@
 
 use crate::rig::Rig;
 use bytes::Bytes;
-use farshell_daytona::client::{Fault, Toolbox, Upload};
+use farshell_daytona::client::{Access, Client, Create, Fault, Resources, Sandbox, State, Toolbox, Upload};
 use std::time::Duration;
 
 async fn toolbox(rig: &Rig) -> Toolbox {
@@ -63,4 +63,53 @@ async fn files_go_and_come_in_numbers() {
     let all = toolbox.download_all(&[&paths[0], "/nowhere", &paths[1]]).await.unwrap();
     assert_eq!((all[0].as_ref().unwrap(), all[2].as_ref().unwrap().len()), (&odd, 0));
     assert!(matches!(all[1].as_ref().unwrap_err(), Fault::Refused { status: 404, .. }), "{:?}", all[1]);
+}
+
+/// A sandbox once it is in this state.
+async fn once(client: &Client, id: &str, state: State) -> Sandbox {
+    loop {
+        let sandbox = client.get(id).await.unwrap().unwrap();
+        if sandbox.state == state {
+            return sandbox;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_organisations_sandbox_is_made_from_a_snapshot_resized_and_shown() {
+    let Some(rig) = Rig::new() else { return };
+    let organization = Some("org-mine".to_owned());
+    let access = Access { url: rig.url.clone(), key: "dtn_test".into(), organization: organization.clone() };
+    let client = Client::new(&access).unwrap();
+    let of = |snapshot: &str| Create {
+        name: Some("of-snapshot".into()),
+        snapshot: Some(snapshot.into()),
+        ..Create::default()
+    };
+    let error = client.create(&of("nothing")).await.unwrap_err();
+    assert_eq!(error.status(), Some(400));
+    assert!(error.message().starts_with("Snapshot nothing not found"), "{error}");
+    let id = client.create(&of("daytona-small")).await.unwrap().id;
+    let made = once(&client, &id, State::Started).await;
+    assert_eq!((made.snapshot.as_deref(), made.organization_id), (Some("daytona-small"), organization));
+    // A key alone has an organisation of its own.
+    let plain = rig.client().create(&Create::default()).await.unwrap();
+    assert_ne!(plain.organization_id.as_deref(), Some("org-mine"));
+
+    let size = |sandbox: &Sandbox| (sandbox.cpu, sandbox.memory, sandbox.disk);
+    let larger = Resources { cpu: 2, memory: 4, disk: 3 };
+    client.resize(&id, larger).await.unwrap();
+    let resized = once(&client, &id, State::Started).await;
+    assert_eq!(size(&resized), (Some(2.0), Some(4.0), Some(3.0)));
+    let disk = Resources { disk: 5, ..larger };
+    assert_eq!(client.resize(&id, disk).await.unwrap_err().status(), Some(400), "not while it runs");
+    client.stop(&id).await.unwrap();
+    once(&client, &id, State::Stopped).await;
+    client.resize(&id, disk).await.unwrap();
+    assert_eq!(size(&once(&client, &id, State::Stopped).await), (Some(2.0), Some(4.0), Some(5.0)));
+
+    let preview = client.preview(&id, 8080).await.unwrap();
+    assert!(preview.url.contains("8080") && preview.url.contains(&id), "{preview:?}");
+    assert!(!preview.token.is_empty() && !format!("{preview:?}").contains(&preview.token));
 }

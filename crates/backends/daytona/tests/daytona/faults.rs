@@ -10,7 +10,7 @@ use std::time::Duration;
 #[tokio::test(flavor = "multi_thread")]
 async fn no_trouble_makes_a_second_sandbox() {
     let Some(rig) = Rig::new() else { return };
-    for kind in ["502", "503", "429", "reset-before", "reset-after"] {
+    for kind in ["500", "502", "503", "520", "429", "reset-before", "reset-after"] {
         for (method, path) in [("POST", "/api/sandbox"), ("GET", "/api/sandbox/hermes-default")] {
             rig.faults(&format!(r#"[{{"kind":"{kind}","method":"{method}","path":"{path}","count":2}}]"#));
             let place = rig.place().await;
@@ -26,7 +26,7 @@ async fn no_trouble_makes_a_second_sandbox() {
 async fn starting_and_stopping_get_over_trouble() {
     let Some(rig) = Rig::new() else { return };
     let place = rig.place().await;
-    for kind in ["502", "429", "reset-before", "reset-after"] {
+    for kind in ["500", "502", "429", "reset-before", "reset-after"] {
         for path in ["/stop", "/start"] {
             rig.faults(&format!(r#"[{{"kind":"{kind}","path":"{path}"}}]"#));
             place.suspend().await.unwrap();
@@ -37,9 +37,9 @@ async fn starting_and_stopping_get_over_trouble() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_daytona_that_is_away_is_an_error_and_nothing_is_made() {
+async fn a_daytona_that_can_not_tell_is_an_error_and_nothing_is_made() {
     let Some(rig) = Rig::new() else { return };
-    rig.faults(r#"[{"kind":"500","path":"/api/sandbox/hermes","count":99}]"#);
+    rig.faults(r#"[{"kind":"501","path":"/api/sandbox/hermes","count":99}]"#);
     let error = rig.backend().provision(&rig.spec(), &()).await.unwrap_err();
     assert_eq!(error.kind, Kind::System, "{error}");
     assert!(rig.backend().find(&rig.spec()).await.is_err());
@@ -49,7 +49,7 @@ async fn a_daytona_that_is_away_is_an_error_and_nothing_is_made() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_outpost_gets_there_in_spite_of_trouble() {
-    for kind in ["502", "reset-before", "reset-after"] {
+    for kind in ["500", "502", "520", "reset-before", "reset-after"] {
         for path in ["/process/execute", "/files/bulk-upload", "/process/pty"] {
             let Some(rig) = Rig::new() else { return };
             rig.faults(&format!(r#"[{{"kind":"{kind}","path":"{path}"}}]"#));

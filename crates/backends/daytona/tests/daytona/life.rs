@@ -1,7 +1,7 @@
 //! Sandboxes are made, found again, put away and removed.
 
 use crate::rig::{Heard, Rig};
-use farshell_daytona::client::{Create, State};
+use farshell_daytona::client::{Create, Sandbox, State};
 use farshell_engine::backend::Backend;
 use farshell_engine::capture::Discard;
 use farshell_engine::{Kind, RunOptions};
@@ -130,10 +130,33 @@ async fn other_settings_are_refused_and_nothing_is_lost() {
     assert_eq!(error.kind, Kind::SpecChanged);
     assert!(error.hint.unwrap().contains("farshell env rm"));
     assert_eq!(rig.sandbox().await.id, id);
-    // Timers are no reason to make another one.
-    let rig = rig.set(|config| config.settings.auto_stop_minutes = 33);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn region_and_timers_are_as_set_and_other_timers_make_no_other_sandbox() {
+    let Some(rig) = Rig::new() else { return };
+    let timers = |sandbox: &Sandbox| {
+        (sandbox.auto_stop_interval, sandbox.auto_archive_interval, sandbox.auto_delete_interval)
+    };
+    let rig = rig.set(|config| {
+        let settings = &mut config.settings;
+        settings.target = Some("eu".into());
+        (settings.auto_stop_minutes, settings.auto_archive_minutes, settings.auto_delete_minutes) =
+            (5, 60, 120);
+    });
+    let id = rig.place().await.identity().id;
+    let made = rig.sandbox().await;
+    assert_eq!(made.target.as_deref(), Some("eu"));
+    assert_eq!(timers(&made), (Some(5.0), Some(60.0), Some(120.0)));
+    let rig = rig.set(|config| {
+        let settings = &mut config.settings;
+        (settings.auto_stop_minutes, settings.auto_archive_minutes, settings.auto_delete_minutes) =
+            (33, 90, 0);
+    });
     assert_eq!(rig.place().await.identity().id, id);
-    assert_eq!(rig.sandbox().await.auto_stop_interval, Some(33.0));
+    let changed = rig.sandbox().await;
+    assert_eq!(timers(&changed), (Some(33.0), Some(90.0), Some(-1.0)));
+    assert_eq!(changed.target.as_deref(), Some("eu"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,4 +1,4 @@
-//! Networks that let no websocket through.
+//! Networks that let no websocket through, and servers that make no terminals.
 
 use crate::rig::{Env, Rig};
 use farshell_engine::RunOptions;
@@ -49,6 +49,22 @@ async fn commands_are_the_same_without_websockets() {
     assert!(status.timed_out, "{status:?}");
     assert_eq!(env.out("pgrep -x sleep | wc -l; f").await, "0\nf 1");
     assert_eq!(rig.sandboxes().await.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_makes_no_terminals_is_reached_the_slower_way() {
+    for kind in ["403", "404", "500"] {
+        let Some(rig) = Rig::new() else { return };
+        rig.faults(&format!(
+            r#"[{{"kind":"{kind}","method":"POST","path":"/process/pty","count":1000000}}]"#
+        ));
+        let env = rig.open().await;
+        assert_eq!(env.out("cd /tmp; echo $((6 * 7))").await, "42", "{kind}");
+        assert_eq!(env.out(&format!("{BRIDGES}; pwd")).await, "1\n/tmp", "{kind}");
+        // It is stopped and woken as any other.
+        rig.place().await.suspend().await.unwrap();
+        assert_eq!(env.out("echo awake").await, "awake", "{kind}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

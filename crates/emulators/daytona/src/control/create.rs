@@ -6,6 +6,7 @@ use crate::sandbox::Sandbox;
 use crate::world::{random, uuid};
 use axum::Json;
 use axum::extract::State;
+use axum::http::HeaderMap;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -66,7 +67,7 @@ pub(super) fn allow_list(list: &str) -> Result<(), Refusal> {
     }
 }
 
-pub(super) async fn create(State(world): Shared, Json(wish): Json<Wish>) -> Answer {
+pub(super) async fn create(State(world): Shared, headers: HeaderMap, Json(wish): Json<Wish>) -> Answer {
     let refuse = |text: &str| Err(Refusal::new(400, text));
     if wish.build_info.is_some() && wish.snapshot.is_some() {
         return refuse("Cannot specify a snapshot when using a build info entry");
@@ -91,11 +92,14 @@ pub(super) async fn create(State(world): Shared, Json(wish): Json<Wish>) -> Answ
         return refuse("name must not contain HTML tags, URLs or control characters");
     }
     let built = wish.build_info.is_some();
+    let named = headers.get("x-daytona-organization-id").and_then(|value| value.to_str().ok());
     let now = SystemTime::now();
     let sandbox = Sandbox {
         dir: world.options.dir.join(random(4)),
         state: if built { "pending_build" } else { "creating" },
         desired: "started",
+        // A key has one, and says so to nobody.
+        organization: named.unwrap_or("org-emulated").to_owned(),
         error: None,
         recoverable: false,
         user: wish.user.unwrap_or_else(|| "daytona".into()),
