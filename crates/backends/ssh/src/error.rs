@@ -169,8 +169,8 @@ pub(crate) fn explain(config: &Config, said: &str) -> Error {
 }
 
 /// What to do about a host that takes logins and runs nothing.
-pub(crate) const NO_SHELL: &str = "the account needs a shell that runs commands: no ForceCommand (or command= in authorized_keys), no nologin, rbash or \
-     sftp-only account, and shell start files that come to an end";
+pub(crate) const NO_SHELL: &str = "the account needs a shell that runs commands: no nologin, rbash or sftp-only account, no ForceCommand (or command= in \
+     authorized_keys) but one that runs $SSH_ORIGINAL_COMMAND in the end, and shell start files that come to an end";
 
 /// The host took the login and did not run what it was asked to.
 pub(crate) fn no_shell(config: &Config, code: Option<i32>, answered: &str, complained: &str) -> Error {
