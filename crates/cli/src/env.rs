@@ -42,7 +42,8 @@ fn list(args: &EnvListArgs) -> Outcome {
         notice("there is no environment; the first command makes one");
         return Ok(0);
     }
-    let mut table = Table::new(&["ENVIRONMENT", "STATE", "SINCE", "RUNS", "USED", "PLACE", "TASKS"]);
+    let mut table =
+        Table::new(&["ENVIRONMENT", "STATE", "SINCE", "RUNS", "USED", "ENDS IN", "PLACE", "TASKS"]);
     let now = times::now();
     for environment in &environments {
         table.row(vec![
@@ -51,6 +52,7 @@ fn list(args: &EnvListArgs) -> Outcome {
             since(environment, now).into(),
             runs(environment).into(),
             times::ago(environment.last_used_at, now).into(),
+            ends_in(environment, now).into(),
             environment.place.as_ref().map_or_else(|| "-".into(), |place| plain(&place.name)).into(),
             environment.tasks.join(", ").into(),
         ]);
@@ -73,6 +75,14 @@ fn state(state: EnvironmentState) -> Cell {
 fn since(environment: &Environment, now: u64) -> String {
     match environment.state {
         EnvironmentState::Ready | EnvironmentState::Ending => times::ago(environment.created_at, now),
+        _ => "-".into(),
+    }
+}
+
+/// How long it stays if nobody uses it. Not counted while something runs in it.
+fn ends_in(environment: &Environment, now: u64) -> String {
+    match (environment.state, environment.expires_at) {
+        (EnvironmentState::Ready, Some(at)) => times::span(at.saturating_sub(now)),
         _ => "-".into(),
     }
 }

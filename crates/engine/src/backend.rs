@@ -96,6 +96,12 @@ pub trait Backend: Send + Sync + std::fmt::Debug {
         Box::pin(async { Ok(()) })
     }
 
+    /// The line to its places can break for hours while what runs in them goes on, as when a laptop is closed, and an outpost
+    /// that waits for its owner costs nobody anything. Such an outpost outlives its owner's silence for longer than others.
+    fn can_be_cut_off(&self) -> bool {
+        false
+    }
+
     /// Somebody calls who has this backend's settings and variables. What is done later on behalf of places that were
     /// made for earlier callers may go by the newer variables: the agent of a new login, say. Asks nobody.
     fn called(&self) {}

@@ -229,7 +229,7 @@ impl Environments {
 
     /// Makes the environment. The caller holds its lock.
     async fn make(&self, slot: &Arc<Slot>, wanted: &Wanted, resolved: &Resolved) -> Result<()> {
-        let (row, was, created_at) = {
+        let (row, was, created_at, lease) = {
             let mut inner = slot.lock();
             // What was put away begins anew when it is woken.
             let runs = !matches!(inner.phase, Phase::Absent(EnvironmentState::Stopped));
@@ -250,7 +250,8 @@ impl Environments {
             inner.row.instance = None;
             inner.take_settings(wanted, resolved);
             inner.used();
-            (inner.row(), was, if runs { before } else { inner.row.created_at })
+            let created_at = if runs { before } else { inner.row.created_at };
+            (inner.row(), was, created_at, inner.lease())
         };
         // Recorded first: whatever dies from here on, the next keeper knows what may be there.
         if let Err(error) = self.common.store.put_environment(row, None).await {
@@ -265,11 +266,7 @@ impl Environments {
             return Err(error);
         }
         slot.lock().recorded = true;
-        let spec = Spec {
-            task: wanted.place_task.clone(),
-            lease: resolved.settings.lifetime,
-            settings: resolved.spec.clone(),
-        };
+        let spec = Spec { task: wanted.place_task.clone(), lease, settings: resolved.spec.clone() };
         let provisioned = match &was {
             Some(was) => resolved.backend.provision_again(&spec, was, &**slot).await,
             None => resolved.backend.provision(&spec, &**slot).await,
@@ -418,8 +415,7 @@ impl Environments {
             let task = TaskName::new(row.place_task.as_str()).map_err(|e| {
                 Error::new(Kind::Invalid, "reading the record of an environment", e.to_string())
             })?;
-            let lease = Duration::from_secs(row.lifetime_seconds);
-            (row.backend.clone(), Spec { task, lease, settings: row.spec.clone() })
+            (row.backend.clone(), Spec { task, lease: inner.lease(), settings: row.spec.clone() })
         };
         let backend = self.resolver.backend_of(&name, &spec.settings).or_else(|error| {
             // Settings that can't be used are no reason to lose sight of what there is on this machine. Of other places

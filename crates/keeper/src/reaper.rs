@@ -77,6 +77,8 @@ async fn reap(environments: &Arc<Environments>, slot: &Arc<Slot>) {
     let doomed = {
         let mut inner = slot.lock();
         inner.reaping = false;
+        // Who waited for a line to be mended gets to what ended meanwhile.
+        let back = std::mem::replace(&mut inner.away, asked.is_err()) && asked.is_ok() && inner.far;
         inner.silent = if matches!(asked, Ok(Asked::Silent { .. })) { inner.silent + 1 } else { 0 };
         if let Ok(Asked::Silent { place, error }) = asked {
             asked = match inner.silent >= SILENT && inner.keeps() {
@@ -87,7 +89,7 @@ async fn reap(environments: &Arc<Environments>, slot: &Arc<Slot>) {
                 false => Err(error),
             };
         }
-        if matches!(asked, Ok(Asked::Runs)) {
+        if back || matches!(asked, Ok(Asked::Runs)) {
             inner.used();
         }
         let expired = inner.expiry().is_some_and(|expiry| expiry <= Instant::now());

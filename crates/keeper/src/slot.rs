@@ -32,10 +32,14 @@ const MOST_TASKS: usize = 1000;
 /// How long an outpost with background processes outlives a server that is gone, so that the next one still learns
 /// how they ended.
 const HOLD: Duration = Duration::from_secs(3600);
+/// How long an outpost that can be cut off waits for its owner: a command that ends while a laptop is closed, and the state
+/// of a session, are still there after the meeting, and not for ever.
+const AWAY: Duration = Duration::from_secs(4 * 3600);
 
 /// What a record's settings hold beside the settings.
 pub(crate) const LIMITS: &str = "limits";
 const STAYS: &str = "stays";
+const FAR: &str = "far";
 
 /// What all environments of a keeper share.
 #[derive(Debug)]
@@ -182,6 +186,10 @@ pub(crate) struct Inner {
     pub(crate) grace: Duration,
     /// The place may outlive the server.
     pub(crate) stays: bool,
+    /// The line to its place may break for long: [`Backend::can_be_cut_off`].
+    pub(crate) far: bool,
+    /// It could not be reached when it was last asked what runs in it.
+    pub(crate) away: bool,
     pub(crate) shells: Shells,
     pub(crate) resting: Resting,
     token: Option<Token>,
@@ -211,6 +219,7 @@ impl Slot {
         let shells = Shells::recorded(&row.settings);
         let resting = Resting::recorded(&row.settings);
         let stays = row.settings.get(STAYS) != Some(&json!(false));
+        let far = row.settings.get(FAR) == Some(&json!(true));
         Self {
             key: row.key.clone(),
             life: Arc::default(),
@@ -234,6 +243,8 @@ impl Slot {
                 failure: None,
                 grace: Duration::from_secs(2),
                 stays,
+                far,
+                away: false,
                 shells,
                 resting,
                 token: None,
@@ -416,6 +427,7 @@ impl Inner {
         }
         if let Some(settings) = row.settings.as_object_mut() {
             settings.insert(STAYS.into(), json!(self.stays));
+            settings.insert(FAR.into(), json!(self.far));
             self.shells.record(settings);
             self.resting.record(settings);
         }
@@ -483,8 +495,11 @@ impl Inner {
             settings::Backend::Docker(docker) => docker.persist_across_processes,
             _ => true,
         };
-        let mut changed = self.lifetime != resolved.settings.lifetime || self.stays != stays;
+        let far = resolved.backend.can_be_cut_off();
+        let mut changed =
+            self.lifetime != resolved.settings.lifetime || self.stays != stays || self.far != far;
         self.stays = stays;
+        self.far = far;
         self.set_lifetime(resolved.settings.lifetime);
         changed |= self.resting.given(&resolved.variables);
         let task = wanted.task.as_str();
@@ -510,13 +525,19 @@ impl Inner {
         self.resting.lives(&live.instance(), Notes::on(&*live.place));
     }
 
+    /// What its outpost is started with. One that nobody uses is ended by the reaper after its lifetime: this counts when
+    /// nobody here can do that.
+    pub(crate) fn lease(&self) -> Duration {
+        if self.far { self.lifetime.max(AWAY) } else { self.lifetime }
+    }
+
     /// What its outpost may have been told at most.
     pub(crate) fn longest_lease(&self) -> Duration {
-        self.lifetime.max(HOLD)
+        self.lease().max(HOLD)
     }
 
     fn wanted_lease(&self) -> Duration {
-        if self.background > 0 { self.lifetime.max(HOLD) } else { self.lifetime }
+        if self.background > 0 { self.longest_lease() } else { self.lease() }
     }
 }
 

@@ -78,6 +78,10 @@ impl Backend for Ssh {
         }
     }
 
+    fn can_be_cut_off(&self) -> bool {
+        true
+    }
+
     fn provision<'a>(
         &'a self,
         spec: &'a Spec,

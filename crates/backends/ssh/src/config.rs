@@ -63,6 +63,16 @@ impl Config {
             let hint = "set ssh_key (or TERMINAL_SSH_KEY) to a private key, or leave it out and ssh chooses";
             return Err(Error::new(Kind::Invalid, what, message).with_hint(hint));
         }
+        // It stands in quotes in a file that ssh reads.
+        if let Some(key) =
+            self.settings.key.as_ref().filter(|key| {
+                key.to_str().is_none_or(|name| name.contains(|c: char| c == '"' || c.is_control()))
+            })
+        {
+            let message = format!("ssh_key is {key:?}, and ssh can't be told this name");
+            return Err(Error::new(Kind::Invalid, what, message)
+                .with_hint("give the key another name, without quotes and control characters"));
+        }
         crate::options::check(&self.settings.options, self.settings.host_key_policy)
     }
 }

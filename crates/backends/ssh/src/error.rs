@@ -149,12 +149,19 @@ pub(crate) fn explain(config: &Config, said: &str) -> Error {
         return error(Kind::Disconnected, format!("no way to the host: {}", plain(said)), hint);
     }
     if turned_away(said) {
-        let hint = "too many may be connecting at once (MaxStartups in its sshd_config), or the host blocks this address".to_owned();
-        return error(
-            Kind::Disconnected,
-            "the host closed the connection before it said anything".into(),
-            hint,
+        // What a jump host says is not heard: ssh throws that away for a connection that is to stay.
+        let (who, jump) = match &settings.jump {
+            Some(jump) => (
+                format!("the host, or the jump host {jump},"),
+                format!(", or the jump host does not let you in; `{}` shows what it says", by_hand()),
+            ),
+            None => ("the host".to_owned(), String::new()),
+        };
+        let hint = format!(
+            "too many may be connecting at once (MaxStartups in its sshd_config), or the host blocks this address{jump}"
         );
+        let message = format!("{who} closed the connection before it said anything");
+        return error(Kind::Disconnected, message, hint);
     }
     let said = plain(said);
     let said = if said.is_empty() { "ssh ended without a word".to_owned() } else { said };
@@ -162,8 +169,8 @@ pub(crate) fn explain(config: &Config, said: &str) -> Error {
 }
 
 /// What to do about a host that takes logins and runs nothing.
-pub(crate) const NO_SHELL: &str = "the account needs a shell that runs commands: no ForceCommand (or command= in authorized_keys), no nologin, rbash or \
-     sftp-only account, and shell start files that come to an end";
+pub(crate) const NO_SHELL: &str = "the account needs a shell that runs commands: no nologin, rbash or sftp-only account, no ForceCommand (or command= in \
+     authorized_keys) but one that runs $SSH_ORIGINAL_COMMAND in the end, and shell start files that come to an end";
 
 /// The host took the login and did not run what it was asked to.
 pub(crate) fn no_shell(config: &Config, code: Option<i32>, answered: &str, complained: &str) -> Error {
@@ -187,6 +194,16 @@ pub(crate) fn no_shell(config: &Config, code: Option<i32>, answered: &str, compl
 mod tests {
     use super::*;
     use crate::config::sample;
+
+    /// What the jump host says itself is not heard.
+    #[test]
+    fn a_jump_host_that_refuses_is_thought_of() {
+        let mut config = sample();
+        config.settings.jump = Some("me@door".into());
+        let error = explain(&config, "kex_exchange_identification: Connection closed by remote host");
+        assert!(error.message.contains("the jump host me@door"), "{error}");
+        assert!(error.hint.unwrap().contains("`ssh -J me@door me@build.example`"));
+    }
 
     #[test]
     fn each_failure_has_its_own_words() {

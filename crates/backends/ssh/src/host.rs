@@ -233,3 +233,32 @@ pub(crate) fn sample(machine: &str) -> Facts {
         have: false,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outpost_can_run_where_it_can_be_put_and_nowhere_else() {
+        let config = crate::config::sample();
+        let facts = || Facts { arch: std::env::consts::ARCH.into(), ..sample("1") };
+        facts().check(&config).unwrap();
+        for (facts, message, hint) in [
+            (
+                Facts { arch: "riscv64".into(), ..facts() },
+                "the host is Linux on riscv64",
+                "carries an outpost",
+            ),
+            (Facts { system: "Darwin".into(), ..facts() }, "the host is Darwin on", "carries an outpost"),
+            (Facts { uid: String::new(), ..facts() }, "does not say who and what it is", "cksum"),
+            (Facts { mark: String::new(), ..facts() }, "does not say who and what it is", "cksum"),
+            (Facts { base: "/a\tb".into(), ..facts() }, "does not say who and what it is", "cksum"),
+            (Facts { base: String::new(), ..facts() }, "no home directory", "ssh_outpost_dir"),
+        ] {
+            let error = facts.check(&config).unwrap_err();
+            assert_eq!(error.kind, Kind::Unavailable, "{error}");
+            assert!(error.message.contains(message), "{error}");
+            assert!(error.hint.as_ref().unwrap().contains(hint), "{error:?}");
+        }
+    }
+}

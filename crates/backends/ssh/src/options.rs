@@ -74,6 +74,9 @@ const FIRM: &[(&str, &str)] = &[
 /// What holds unless the user's configuration says otherwise.
 const DEFAULTS: &[(&str, &str)] = &[("ConnectTimeout", "15"), ("StrictHostKeyChecking", "accept-new")];
 
+/// The keys that `ssh` takes when none is named, in its order.
+const USUAL_KEYS: &[&str] = &["id_rsa", "id_ecdsa", "id_ecdsa_sk", "id_ed25519", "id_ed25519_sk"];
+
 /// The name and the value of an option as people write it: `Name=value` or `Name value`.
 fn split(option: &str) -> Option<(&str, &str)> {
     let option = option.trim();
@@ -143,6 +146,15 @@ pub(crate) fn file(config: &Config) -> String {
     add("Match", "all");
     for (name, value) in DEFAULTS {
         add(name, value);
+    }
+    // A jump host gets nothing of the command line. It is logged in to with the key of the host, or with what ssh takes by
+    // itself when no key is named.
+    if let Some(key) = &config.settings.key {
+        add("Match", &format!("!originalhost {}", config.settings.host));
+        add("IdentityFile", &format!("\"{}\"", key.display()));
+        for name in USUAL_KEYS {
+            add("IdentityFile", &format!("~/.ssh/{name}"));
+        }
     }
     text
 }
@@ -245,14 +257,21 @@ mod tests {
         let at =
             |text: &str| args.iter().position(|a| a == text).unwrap_or_else(|| panic!("{text}: {args:?}"));
         assert!(at("ControlMaster=yes") < at("ServerAliveInterval=3"));
+        assert!(at("ControlPersist=300") < at("ServerAliveInterval=3"), "five minutes after its last use");
         assert!(at("ServerAliveInterval=3") < at("IdentitiesOnly=yes"));
         assert_eq!(args[args.len() - 4..], ["-l", "me", "--", "build.example"]);
         let text = file(&config);
         let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("{part}: {text}"));
         assert!(at("ServerAliveInterval 8") < at("Include ~/.ssh/config"));
         assert!(at("Include /etc/ssh/ssh_config") < at("StrictHostKeyChecking accept-new"));
+        assert!(
+            at("StrictHostKeyChecking accept-new")
+                < at("Match !originalhost build.example\nIdentityFile \"/k\"")
+        );
+        config.settings.key = None;
         config.settings.host_key_policy = HostKeyPolicy::Strict;
         let text = file(&config);
+        assert!(!text.contains("IdentityFile"));
         assert!(text.find("StrictHostKeyChecking yes") < text.find("Include"));
     }
 }

@@ -1,8 +1,8 @@
 //! What is run on the host: scripts for `sh`, sent over standard input, and what they answer.
 //!
-//! A login shell may be anything. What it gets to read is one line that means the same to all of them:
-//! `exec /bin/sh -c '…'` with no quote, backslash, exclamation mark or line end inside. That line reads the script
-//! from standard input, by its length, and leaves what comes after it alone.
+//! A login shell may be anything, and a `ForceCommand` may have another shell or two read the same. What they get to read is
+//! one line that means the same to all of them: `exec /bin/sh -c '…'` with no quote, dollar, backslash, exclamation mark or
+//! line end inside. That line reads the script from standard input, by its length, and leaves what comes after it alone.
 //!
 //! Answers are lines that begin with a random word. Two halves of it are in the script, so that an echo of the script
 //! is no answer. What comes before is somebody else's: a banner, a start file that talks.
@@ -208,7 +208,8 @@ impl Script {
             Wish::Start { known, .. } | Wish::Stream { known, .. } => known,
             _ => "",
         };
-        let mut text = format!("p={p}; q={q}; task={}; known={}\n{VOICE}", quote(task), quote(known));
+        // Read as a whole, and then run with what comes after it as its standard input.
+        let mut text = format!("{{\np={p}; q={q}; task={}; known={}\n{VOICE}", quote(task), quote(known));
         if !matches!(wish, Wish::Again { .. }) {
             let given = config.settings.outpost_dir.as_deref().unwrap_or_default();
             text += &format!("given={}\n{SUM}{PRELUDE}{}", quote(given), arches());
@@ -232,13 +233,13 @@ impl Script {
             Wish::Wait { dir } => text += &format!("dir={}\n{WAIT}", quote(dir)),
             Wish::Check => text += &format!("{LOOK}{CHECK}"),
         }
-        text += "say end\n";
+        text += "say end\n} <&3 3<&-\n";
         Self { word: format!("{p}{q} "), text }
     }
 
     /// What the login shell is asked to run.
     pub(crate) fn command(&self) -> String {
-        format!("exec /bin/sh -c 'eval \"$(dd bs=1 count={} 2>/dev/null)\"'", self.text.len())
+        format!("exec /bin/sh -c 'exec 3<&0; dd bs=1 count={} 2>/dev/null | /bin/sh'", self.text.len())
     }
 }
 
@@ -318,7 +319,7 @@ mod tests {
     fn the_command_has_nothing_that_a_shell_could_take_otherwise() {
         let command = Script::new(&sample(), "t-1", &Wish::Look).command();
         let inside = command.strip_prefix("exec /bin/sh -c '").unwrap().strip_suffix('\'').unwrap();
-        assert!(!inside.contains(['\'', '\\', '!', '\n', '`']), "{command}");
+        assert!(!inside.contains(['\'', '"', '$', '\\', '!', '\n', '`']), "{command}");
     }
 
     #[test]

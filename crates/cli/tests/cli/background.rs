@@ -358,7 +358,14 @@ fn environments_are_listed_shown_and_removed() {
     let text = world.call(&["env", "show", "local/two"]);
     assert!(text.stdout.starts_with("local/two\n") && text.stdout.contains("1 bg"), "{text:?}");
     let table = world.call(&["env", "list"]).stdout;
-    assert!(table.starts_with("ENVIRONMENT") && table.lines().count() == 3, "{table}");
+    let rows: Vec<Vec<&str>> = table
+        .lines()
+        .map(|line| line.split("  ").map(str::trim).filter(|word| !word.is_empty()).collect())
+        .collect();
+    let head = ["ENVIRONMENT", "STATE", "SINCE", "RUNS", "USED", "ENDS IN", "PLACE", "TASKS"];
+    assert_eq!((rows.len(), &rows[0][..]), (3, &head[..]), "{table}");
+    assert!(rows[1][0] == "local/default" && rows[1][5].ends_with(['s', 'm']), "it has a lease: {table}");
+    assert!(rows[2][0] == "local/two" && rows[2][5] == "-", "something runs: {table}");
     // What runs in it stands in the way of putting it away, not of removing it.
     let busy = world.call(&["env", "stop", "two"]);
     assert_eq!(busy.code, 125, "{busy:?}");

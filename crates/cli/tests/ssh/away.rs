@@ -2,8 +2,10 @@
 
 use crate::copies::kill_masters;
 use crate::rig::{Said, World, wait_until};
-use crate::world;
+use crate::{says, world};
+use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// A world whose way to the host is a script that can be cut.
 struct Line {
@@ -72,6 +74,38 @@ fn what_runs_on_a_host_that_is_away_is_neither_lost_nor_removed_unless_it_is_for
     assert_eq!((ran.stdout.as_str(), ran.code), ("runs\n", 0), "{ran:?}");
     let removed = line.patiently(&["env", "rm"]);
     assert_eq!(removed.code, 0, "{removed:?}");
+}
+
+/// The line is cut for longer than an environment is kept that nobody uses, and the command ends meanwhile.
+#[test]
+fn a_command_that_ends_while_the_line_is_cut_is_told_whole_and_its_session_goes_on() {
+    let Some(line) = Line::new() else { return };
+    let world = line.world.with("TERMINAL_LIFETIME_SECONDS", "5");
+    let line = Line { world, ..line };
+    says(&line.world, "cd /tmp; export A=1; f() { echo f; }");
+    let mut running =
+        line.world.command(&["run", "echo begun; sleep 2; echo ended; exit 7"]).spawn().unwrap();
+    let mut output = BufReader::new(running.stdout.take().unwrap());
+    let mut text = String::new();
+    output.read_line(&mut text).unwrap();
+    line.cut();
+    std::thread::sleep(Duration::from_secs(15));
+    line.mend();
+    output.read_to_string(&mut text).unwrap();
+    assert_eq!((text.as_str(), running.wait().unwrap().code()), ("begun\nended\n", Some(7)));
+    assert_eq!(says(&line.world, "f; echo $A $PWD"), "f\n1 /tmp\n");
+    assert_eq!(line.patiently(&["env", "rm"]).code, 0);
+}
+
+#[test]
+fn a_session_outlives_a_server_that_was_killed_long_ago() {
+    let Some(world) = world() else { return };
+    let world = world.with("TERMINAL_LIFETIME_SECONDS", "5");
+    says(&world, "cd /tmp; export A=1; f() { echo f; }");
+    world.kill_server();
+    std::thread::sleep(Duration::from_secs(10));
+    assert_eq!(says(&world, "f; echo $A $PWD"), "f\n1 /tmp\n");
+    assert_eq!(world.call(&["env", "rm"]).code, 0);
 }
 
 #[test]

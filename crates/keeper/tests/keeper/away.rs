@@ -12,6 +12,9 @@ use std::time::Duration;
 
 const SSH: &[(&str, &str)] = &[("TERMINAL_ENV", "ssh")];
 
+/// Seconds. Long enough for a call that is made at once, also where nothing is fast.
+const LIFETIME: u64 = 5;
+
 /// A rig whose commands run on a host, with more settings.
 fn on(host: &str, more: &str) -> Rig {
     let rig = Rig::new();
@@ -143,6 +146,65 @@ async fn what_runs_on_during_an_outage_is_not_taken_for_idle() {
     assert_eq!(events_of(&keeper, EventKind::EnvironmentFailed).await.len(), 1);
     until("with its outpost", || async { rig.outposts().is_empty() }).await;
     rig.end(keeper).await;
+}
+
+/// A command that ends while nobody can ask for it, and the host is away for longer than an environment is kept idle.
+#[tokio::test]
+async fn a_closed_laptop_costs_neither_output_nor_session() {
+    let rig = on("a", &format!("  lifetime_seconds: {LIFETIME}\n"));
+    let hosts = &rig.backends.story.hosts;
+    let keeper = rig.open().await;
+    says(&rig, &keeper, "cd /tmp; export A=1; f() { echo f; }").await;
+    let (begun, done) = (rig.home().join("begun"), rig.home().join("done"));
+    let command =
+        format!("echo a; touch '{}'; sleep 1; echo b; touch '{}'; exit 7", begun.display(), done.display());
+    let make = whole(StartRequest { id: Some("make".into()), ..start(&rig, &command) });
+    let running = tokio::spawn({
+        let (keeper, make) = (keeper.clone(), make.clone());
+        async move { keeper.run(make).await }
+    });
+    until("it runs", || async { begun.exists() }).await;
+    hosts.leave("a", Kind::Unavailable);
+    assert_eq!(running.await.unwrap().unwrap_err().kind, Kind::UnknownOutcome);
+    until("it is done", || async { done.exists() }).await;
+    until("it is asked in vain", || async { state(&keeper).await == Some(EnvironmentState::Failed) }).await;
+    tokio::time::sleep(Duration::from_secs(2 * LIFETIME)).await;
+    hosts.come_back();
+    let told = keeper.run(make).await.unwrap();
+    assert_eq!((told.stdout.as_str(), told.exit_code, told.note), ("a\nb\n", 7, None));
+    assert_eq!(says(&rig, &keeper, "f; echo $A $PWD").await, "f\n1 /tmp\n");
+    until("unused, it is ended", || async { state(&keeper).await.is_none() }).await;
+    until("with its outpost", || async { rig.outposts().is_empty() }).await;
+    rig.end(keeper).await;
+}
+
+/// The host comes back, and the next call does not come at once.
+#[tokio::test]
+async fn what_was_out_of_reach_is_kept_for_another_lifetime_when_it_is_back() {
+    let rig = on("a", "  lifetime_seconds: 1\n");
+    let story = &rig.backends.story;
+    let keeper = rig.open().await;
+    says(&rig, &keeper, "true").await;
+    story.hosts.leave("a", Kind::Unavailable);
+    until("it is asked in vain", || async { state(&keeper).await == Some(EnvironmentState::Failed) }).await;
+    let before = story.connected.load(Ordering::SeqCst);
+    story.hosts.come_back();
+    until("it is ended", || async { state(&keeper).await.is_none() }).await;
+    let asked = story.connected.load(Ordering::SeqCst) - before;
+    assert!(asked >= 2, "it was ended as soon as it could be asked");
+    rig.end(keeper).await;
+}
+
+#[test]
+fn the_next_server_finds_the_sessions_of_one_that_was_killed_long_ago() {
+    let rig = on("a", &format!("  lifetime_seconds: {LIFETIME}\n"));
+    let life = Life::begin(&rig);
+    life.on(says(&rig, &life.keeper, "cd /tmp; export A=1; f() { echo f; }"));
+    life.die();
+    std::thread::sleep(Duration::from_secs(2 * LIFETIME));
+    let life = Life::begin(&rig);
+    assert_eq!(life.on(says(&rig, &life.keeper, "f; echo $A $PWD")), "f\n1 /tmp\n");
+    life.end(rig);
 }
 
 #[test]
@@ -300,7 +362,10 @@ async fn what_can_not_be_reached_is_removed_only_by_forgetting_it() {
     assert_eq!((forgotten.removed.len(), forgotten.failed.len()), (0, 0));
     assert_eq!(forgotten.forgotten[0].key, "ssh/default");
     let left = &forgotten.forgotten[0].left;
-    assert!(left.contains("there is no host a. What runs on a goes on") && left.contains("3600 s"), "{left}");
+    assert!(
+        left.contains("there is no host a. What runs on a goes on") && left.contains("14400 s"),
+        "{left}"
+    );
     assert_eq!(state(&keeper).await, None);
     let lost = ended(&keeper, &running.id).await;
     assert_eq!(lost.state, ProcessState::Lost);

@@ -241,6 +241,10 @@ impl Backend for Counted {
         Capabilities { persists_files, ..self.local.capabilities() }
     }
 
+    fn can_be_cut_off(&self) -> bool {
+        self.host.is_some()
+    }
+
     fn provision<'a>(
         &'a self,
         spec: &'a Spec,

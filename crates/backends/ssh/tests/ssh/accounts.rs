@@ -68,6 +68,29 @@ async fn a_host_that_forwards_nothing_gives_sessions() {
     }
 }
 
+/// A command of the host's own that runs what was asked for in the end, as those do that log or limit.
+#[tokio::test]
+async fn a_forced_command_that_goes_on_is_not_in_the_way() {
+    for line in [
+        "ForceCommand echo logged >&2; exec sh -c \"$SSH_ORIGINAL_COMMAND\"",
+        "ForceCommand echo logged; eval \"$SSH_ORIGINAL_COMMAND\"",
+        // One more shell reads it.
+        "ForceCommand sh -c \"echo logged >&2; exec sh -c \\\"$SSH_ORIGINAL_COMMAND\\\"\"",
+    ] {
+        for lines in [&[line][..], &[line, "DisableForwarding yes"]] {
+            let Some(host) = OwnHost::start(lines) else { return };
+            let rig = Rig::at(&host.address, "FARSHELL_TEST_SSH_USER").unwrap();
+            let env = rig.try_open("default").await.unwrap_or_else(|error| panic!("{lines:?}: {error}"));
+            assert_eq!(
+                env.out("echo \"a'b\"; head -c 100000 /dev/zero | wc -c").await,
+                "a'b\n100000",
+                "{lines:?}"
+            );
+            env.env.destroy().await.unwrap();
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_forced_command_is_told() {
     for (line, part) in [

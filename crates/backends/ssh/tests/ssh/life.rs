@@ -128,6 +128,24 @@ async fn a_check_says_what_is_there() {
     assert!(findings.iter().any(|f| f.severity == Severity::Problem && f.hint.is_some()), "{findings:?}");
 }
 
+/// Nothing but the settings names a key.
+#[tokio::test]
+async fn the_key_of_the_settings_opens_the_jump_host_too() {
+    let Some(rig) = Rig::new() else { return };
+    let file = rig.config.ssh_config.clone().unwrap();
+    let text = std::fs::read_to_string(&file).unwrap();
+    let text: Vec<&str> = text.lines().filter(|line| !line.starts_with("IdentityFile")).collect();
+    std::fs::write(&file, text.join("\n") + "\n").unwrap();
+    let user = rig.config.settings.user.clone();
+    let first = format!("{user}@{}:{}", rig.config.settings.host, rig.config.settings.port);
+    let behind = var("FARSHELL_TEST_SSH_BEHIND").unwrap();
+    let rig = rig.with(|settings| {
+        settings.host = behind;
+        settings.jump = Some(first);
+    });
+    assert_eq!(rig.open().await.out("id -un").await, user);
+}
+
 #[tokio::test]
 async fn a_jump_host_leads_to_a_host_behind_it() {
     let Some(rig) = Rig::new() else { return };
