@@ -108,7 +108,7 @@ async fn the_key_goes_nowhere_else_and_a_wrong_one_is_said() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_list_that_lags_hides_nothing_from_us() {
     let Some(rig) = Rig::new() else { return };
-    rig.faults(r#"[{"kind":"list-lag","ms":5000}]"#);
+    rig.faults(r#"[{"kind":"list-lag","ms":60000}]"#);
     let id = rig.place().await.identity().id;
     assert!(rig.client().list(&BTreeMap::new(), None).await.unwrap().is_empty());
     assert_eq!(rig.place().await.identity().id, id);

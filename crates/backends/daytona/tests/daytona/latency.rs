@@ -43,6 +43,9 @@ async fn distance(listener: TcpListener, to: String) {
     }
 }
 
+/// How often it is measured again on a machine that is busy with other things.
+const BATCHES: usize = 5;
+
 fn median(mut all: Vec<Duration>) -> Duration {
     all.sort();
     all[all.len() / 2]
@@ -63,18 +66,24 @@ async fn a_warm_command_costs_one_round_trip() {
     // Warm: the session is open, and so is a connection for questions.
     assert_eq!(env.out("echo warm").await, "warm");
     client.get("hermes-default").await.unwrap();
-    let (mut commands, mut trips) = (Vec::new(), Vec::new());
-    for n in 0..SAMPLES {
-        let begun = Instant::now();
-        client.get("hermes-default").await.unwrap();
-        trips.push(begun.elapsed());
-        let begun = Instant::now();
-        assert_eq!(env.out(&format!("echo {n}")).await, n.to_string());
-        commands.push(begun.elapsed());
+    for batch in 1..=BATCHES {
+        let (mut commands, mut trips) = (Vec::new(), Vec::new());
+        for n in 0..SAMPLES {
+            let begun = Instant::now();
+            client.get("hermes-default").await.unwrap();
+            trips.push(begun.elapsed());
+            let begun = Instant::now();
+            assert_eq!(env.out(&format!("echo {n}")).await, n.to_string());
+            commands.push(begun.elapsed());
+        }
+        let (command, trip) = (median(commands), median(trips));
+        let ratio = command.as_secs_f64() / trip.as_secs_f64();
+        eprintln!("a warm command: {command:?}; a round trip: {trip:?}; ratio {ratio:.2}");
+        assert!(trip >= DISTANCE * 2, "the distance is there: {trip:?}");
+        if ratio <= 1.2 {
+            return;
+        }
+        // A second round trip would show however often one looks.
+        assert!(batch < BATCHES, "a warm command takes {command:?}, a round trip {trip:?}");
     }
-    let (command, trip) = (median(commands), median(trips));
-    let ratio = command.as_secs_f64() / trip.as_secs_f64();
-    eprintln!("a warm command: {command:?}; a round trip: {trip:?}; ratio {ratio:.2}");
-    assert!(trip >= DISTANCE * 2, "the distance is there: {trip:?}");
-    assert!(ratio <= 1.2, "a warm command takes {command:?}, a round trip {trip:?}");
 }

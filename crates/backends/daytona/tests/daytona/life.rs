@@ -56,7 +56,7 @@ async fn what_is_put_away_or_archived_is_woken_with_its_files() {
     while rig.sandbox().await.state != State::Archived {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    rig.faults(r#"[{"kind":"slow","ms":300}]"#);
+    rig.faults(r#"[{"kind":"slow","ms":3000}]"#);
     let heard = Arc::new(Heard::default());
     let waiting = {
         let (backend, spec, heard) = (rig.backend(), rig.spec(), Arc::clone(&heard));
@@ -75,10 +75,10 @@ async fn what_is_put_away_or_archived_is_woken_with_its_files() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_silent_job_keeps_it_awake_and_a_crash_costs_nothing() {
-    let Some(rig) = Rig::with(&["--minute-ms", "1000"]) else { return };
+    let Some(rig) = Rig::with(&["--minute-ms", "2500"]) else { return };
     let rig = rig.set(|config| config.settings.auto_stop_minutes = 2);
     let env = rig.open().await;
-    assert_eq!(env.out("sleep 6; echo still here").await, "still here");
+    assert_eq!(env.out("sleep 12; echo still here").await, "still here");
     // Whoever was connected is gone, as after a crash.
     env.env.outpost().disconnect();
     let stopped = async {
@@ -86,7 +86,7 @@ async fn a_silent_job_keeps_it_awake_and_a_crash_costs_nothing() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(30), stopped).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(60), stopped).await.unwrap();
     // The next command wakes it.
     assert_eq!(env.out("echo awake").await, "awake");
     assert_eq!(rig.sandboxes().await.len(), 1);

@@ -49,7 +49,7 @@ async fn whatever_changes_by_itself_is_waited_for() {
 async fn what_is_going_down_is_waited_for_and_started() {
     let Some(rig) = Rig::new() else { return };
     let id = rig.place().await.identity().id;
-    rig.faults(r#"[{"kind":"slow","ms":200}]"#);
+    rig.faults(r#"[{"kind":"slow","ms":2000}]"#);
     rig.client().stop(&id).await.unwrap();
     assert_eq!(rig.sandbox().await.state, State::Stopping);
     assert_eq!(rig.place().await.identity().id, id);

@@ -42,7 +42,7 @@ async fn a_gpu_is_asked_for_and_the_sandbox_is_one_as_any_other() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_that_is_left_alone_sleeps() {
-    let Some(rig) = with_gpu(&["--second-ms", "20"]) else { return };
+    let Some(rig) = with_gpu(&["--second-ms", "100"]) else { return };
     let rig = rig.set(|config| config.settings.idle_timeout = Duration::from_secs(75));
     rig.open().await.out("echo kept > ~/kept").await;
     until(async || rig.running().await.is_empty()).await;

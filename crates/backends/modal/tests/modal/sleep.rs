@@ -23,8 +23,8 @@ fn background(command: &str) -> Start {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_that_is_left_alone_sleeps_and_goes_on_where_it_was() {
-    let Some(rig) = Rig::with(&["--second-ms", "20"]) else { return };
-    // One and a half seconds.
+    let Some(rig) = Rig::with(&["--second-ms", "100"]) else { return };
+    // Seven and a half seconds.
     let rig = rig.set(|config| config.settings.idle_timeout = Duration::from_secs(75));
     let env = rig.open().await;
     env.out("echo kept > ~/kept").await;
@@ -48,13 +48,13 @@ async fn one_that_is_left_alone_sleeps_and_goes_on_where_it_was() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_runs_keeps_it_awake_and_then_it_sleeps() {
-    let Some(rig) = Rig::with(&["--second-ms", "20"]) else { return };
+    let Some(rig) = Rig::with(&["--second-ms", "100"]) else { return };
     let rig = rig.set(|config| config.settings.idle_timeout = Duration::from_secs(50));
     let env = rig.open().await;
     // In the foreground, and silent, for longer than it may be idle.
-    assert_eq!(env.out("sleep 3; echo still here").await, "still here");
+    assert_eq!(env.out("sleep 8; echo still here").await, "still here");
     // In the background, which nobody follows.
-    let start = background("sleep 4; echo done > ~/done");
+    let start = background("sleep 9; echo done > ~/done");
     let id = start.id.clone();
     env.0.outpost().start(start).await.unwrap();
     until(async || {
@@ -77,16 +77,18 @@ async fn a_connection_that_nobody_uses_is_closed_and_the_session_goes_on() {
             "f 1\n/usr\nsame",
             "{round}"
         );
-        assert!(!env.0.outpost().rests());
     }
     // The bridge is gone, too, and not only the connection to it.
-    until(async || env.0.outpost().rests()).await;
-    assert_eq!(env.out("pgrep -fc 'outpost.*connect'").await, "1", "its own");
+    until(async || {
+        until(async || env.0.outpost().rests()).await;
+        env.out("pgrep -fc 'outpost.*connect'").await == "1"
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_dies_leaves_nothing_that_costs() {
-    let Some(rig) = Rig::with(&["--second-ms", "20"]) else { return };
+    let Some(rig) = Rig::with(&["--second-ms", "100"]) else { return };
     let rig = rig.set(|config| config.settings.idle_timeout = Duration::from_secs(50));
     // Nobody says goodbye: the runtime in which the connection was is gone at once.
     let (backend, spec) = (rig.backend(), rig.spec());
@@ -106,7 +108,7 @@ async fn whoever_dies_leaves_nothing_that_costs() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lifetime_that_is_over_is_said_and_costs_no_file() {
     let Some(rig) = Rig::with(&["--second-ms", "20"]) else { return };
-    let rig = rig.set(|config| config.settings.timeout = Duration::from_secs(150));
+    let rig = rig.set(|config| config.settings.timeout = Duration::from_secs(750));
     let env = rig.open().await;
     let options = RunOptions::new(SessionName::new("main").unwrap(), "echo kept > ~/kept; sleep 1000");
     let error = env.0.run(&options, &mut farshell_engine::capture::Discard).await.unwrap_err();

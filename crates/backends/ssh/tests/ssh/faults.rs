@@ -88,12 +88,14 @@ async fn a_bad_line_is_slow_and_loses_nothing() {
     let said = env.out("seq 100000 | tee ~/numbers | md5sum; md5sum <~/numbers; cat ~/numbers").await;
     let lines: Vec<&str> = said.lines().collect();
     assert_eq!((lines[0], lines.len(), lines[100_001]), (lines[1], 100_002, "100000"));
-    let begun = Instant::now();
-    for _ in 0..5 {
+    // One round trip, if nothing of it is lost.
+    let mut fastest = Duration::MAX;
+    for _ in 0..10 {
+        let begun = Instant::now();
         env.out("true").await;
+        fastest = fastest.min(begun.elapsed());
     }
-    // One round trip each, and room for what is lost.
-    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+    assert!(fastest < Duration::from_millis(390), "{fastest:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -130,7 +130,7 @@ async fn exit_snapshots_that_are_slow_or_fail() {
         experimental_options_v2: [("enable_exit_snapshot".to_owned(), "True".to_owned())].into(),
         ..modal.definition(&[])
     };
-    emulator.arm(r#"[{"kind":"slow-exit-snapshot","ms":11000},{"kind":"exit-snapshot-error","skip":1}]"#);
+    emulator.arm(r#"[{"kind":"slow-exit-snapshot","ms":16000},{"kind":"exit-snapshot-error","skip":1}]"#);
     let (slow, failing) = (modal.create(definition.clone()).await, modal.create(definition).await);
     modal.terminate(&slow.id).await;
     slow.result().await;
