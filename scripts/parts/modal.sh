@@ -48,7 +48,7 @@ modal_in_trouble() {
         expired-jwt refused-token slow slow-start slow-exit-snapshot)
     local trouble status kind
     (
-        local calls=('' Sandbox TaskExec TaskExecStdioRead TaskExecStdinWrite Image) fault count
+        local calls=('' Sandbox TaskExec TaskExecStdioRead TaskExecStdinWrite Image) call count fault last skip
         modal_arm() {
             # About twice a minute.
             ((RANDOM % 60)) || curl -s -m 2 -X POST "$FARSHELL_TEST_MODAL_SWITCHES/emulator/move-router"
@@ -61,13 +61,19 @@ modal_in_trouble() {
             done
         done
         while sleep "0.$((RANDOM % 9 + 1))"; do
-            kind=${kinds[RANDOM % ${#kinds[@]}]}
-            count=$((RANDOM % 3 + 1))
-            # A token that is refused again and again is an error, and not trouble that passes.
-            [[ $kind != refused-token ]] || count=1
+            last=$kind kind=${kinds[RANDOM % ${#kinds[@]}]}
+            call=${calls[RANDOM % ${#calls[@]}]} count=$((RANDOM % 3 + 1)) skip=$((RANDOM % 5))
+            case $kind in
+                # A token that is refused again and again is an error, and not trouble that passes.
+                refused-token | expired-jwt)
+                    [[ $kind != "$last" ]] || continue
+                    call='' count=1
+                    ;;
+                # These are not of calls.
+                slow-start | slow-exit-snapshot) call='' skip=0 ;;
+            esac
             printf -v fault '[{"kind":"%s","rpc":"%s","skip":%d,"count":%d,"ms":%d,"bytes":%d}]' \
-                "$kind" "${calls[RANDOM % ${#calls[@]}]}" $((RANDOM % 5)) \
-                "$count" $((RANDOM % 200)) $((RANDOM % 3000))
+                "$kind" "$call" "$skip" "$count" $((RANDOM % 200)) $((RANDOM % 3000))
             modal_arm "$fault"
         done
     ) >/dev/null 2>&1 &

@@ -196,13 +196,16 @@ async fn limits_hold_where_groups_can_be_made() {
         let at = format!("/sys/fs/cgroup/{controller}/{}", line.splitn(3, ':').nth(2)?.trim_matches('/'));
         Some(std::path::PathBuf::from(at).join(format!("farshell-modal-{pid}-{id}")))
     };
+    // A limit that nobody has seen hold is not one that was tested.
+    let skipped = |why: &str| {
+        assert!(std::env::var_os("CI").is_none(), "{why}");
+        eprintln!("skipped: {why}");
+    };
     let (Some(memory), Some(cpu)) = (group("memory", &limited.id), group("cpu", &limited.id)) else {
-        eprintln!("skipped: no control groups of version 1 here; the emulator says that it enforces nothing");
-        return;
+        return skipped("no control groups of version 1 here; the emulator says that it enforces nothing");
     };
     if !memory.exists() {
-        eprintln!("skipped: {} could not be made", memory.display());
-        return;
+        return skipped(&format!("{} could not be made", memory.display()));
     }
     let number =
         |file: std::path::PathBuf| std::fs::read_to_string(file).unwrap().trim().parse::<u64>().unwrap();
