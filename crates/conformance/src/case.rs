@@ -77,7 +77,7 @@ pub(crate) enum Need {
 }
 
 /// Time for a case that names none. Generous: the machine may be busy with other cases.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(120);
 
 /// The list of a theme: `Modes: name, name @ seconds, name needs Socket;`
 macro_rules! cases {

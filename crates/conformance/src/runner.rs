@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// How long a destroy may take, where things take as long as usual.
 const DESTROY: Duration = Duration::from_secs(30);
 /// How long a process that was killed may take to disappear from the list of processes.
-const GONE: Duration = Duration::from_secs(2);
+const GONE: Duration = Duration::from_secs(30);
 
 /// The test program.
 #[must_use]

@@ -8,7 +8,9 @@ use farshell_protocol::process::State;
 use std::time::Duration;
 
 /// Long enough for a busy machine to have started everything that is to be killed.
-const LIMIT: Duration = Duration::from_millis(1500);
+const LIMIT: Duration = Duration::from_secs(3);
+/// Long enough for a shell on a busy machine to save its state and to end.
+const GRACE: Duration = Duration::from_secs(10);
 /// No sleep of these cases is shorter: who returns earlier was killed.
 const PROMPT: Duration = Duration::from_secs(25);
 
@@ -66,7 +68,8 @@ fn killed(ran: &Ran) -> Result<u32, Failure> {
 async fn timeout_keeps_the_state_of_the_interrupted_command(env: &Env) -> Done {
     env.says("E=kept; f(){ echo f:$1; }", "").await?;
     let command = format!("export T1=set; cd /usr; echo before; {}; echo never; export T2=no", env.nap(1));
-    let ran = env.timed(&command, LIMIT).await?;
+    let ran =
+        env.run_with(&RunOptions { grace: GRACE, timeout: Some(LIMIT), ..env.command(command) }).await?;
     killed(&ran)?;
     check_eq!(ran.out(), "before\n", "the output");
     env.says("echo $T1 [$T2] $PWD $E", "set [] /usr kept\n").await?;
@@ -75,7 +78,8 @@ async fn timeout_keeps_the_state_of_the_interrupted_command(env: &Env) -> Done {
 
 async fn timeout_of_a_builtin_loop_keeps_the_state(env: &Env) -> Done {
     env.says("E=kept", "").await?;
-    killed(&env.timed("T=loop; while :; do :; done", LIMIT).await?)?;
+    let command = env.command("T=loop; while :; do :; done");
+    killed(&env.run_with(&RunOptions { grace: GRACE, timeout: Some(LIMIT), ..command }).await?)?;
     env.says("echo $T $E", "loop kept\n").await
 }
 
@@ -182,9 +186,7 @@ async fn hermes_84967_timeout_leaves_no_tree(env: &Env) -> Done {
         nap(6),
         nap(7)
     );
-    let options = RunOptions { timeout: Some(Duration::from_secs(4)), ..env.command(command) };
-    let options = RunOptions { grace: Duration::from_millis(300), ..options };
-    let (ran, ()) = tokio::try_join!(env.run_with(&options), env.await_naps(7))?;
+    let ran = env.timed_with_naps(7, |limit| env.timed(&command, limit)).await?;
     let count = killed(&ran)?;
     check_eq!(env.naps().await?, 0, "processes left");
     check!(count >= 7, "{count} were killed, by the outpost's count");
@@ -200,8 +202,7 @@ async fn timeout_finds_daemons_without_a_trace(env: &Env) -> Done {
         )
     };
     let command = format!("{}; {}; {}", daemon(1), daemon(2), env.nap(3));
-    let options = RunOptions { timeout: Some(Duration::from_secs(4)), ..env.command(command) };
-    let (ran, ()) = tokio::try_join!(env.run_with(&options), env.await_naps(3))?;
+    let ran = env.timed_with_naps(3, |limit| env.timed(&command, limit)).await?;
     killed(&ran)?;
     check_eq!(env.naps().await?, 0, "processes left");
     Ok(())
@@ -267,7 +268,7 @@ async fn timeout_spares_other_sessions(env: &Env) -> Done {
 
 async fn a_program_may_clean_up_when_its_time_is_up(env: &Env) -> Done {
     let command = "sh -c 'trap \"echo cleaned; exit 3\" TERM; echo begun; while :; do sleep 0.05; done'";
-    let options = RunOptions { timeout: Some(LIMIT), grace: Duration::from_secs(10), ..env.command(command) };
+    let options = RunOptions { timeout: Some(LIMIT), grace: GRACE, ..env.command(command) };
     let ran = env.run_with(&options).await?;
     killed(&ran)?;
     check_eq!(ran.out(), "begun\ncleaned\n", "the output");
@@ -300,23 +301,28 @@ async fn kill_on_request_counts(env: &Env) -> Done {
 
 async fn kill_of_a_command_that_waits(env: &Env) -> Done {
     env.says("true", "").await?;
-    let first = env.command("sleep 1; echo first");
+    let first = env.command("while ! [ -e gate ]; do sleep 0.05; done; echo first");
     let second = env.command("touch ran; echo second");
     let outpost = env.outpost();
     let mut unused = Capture::unlimited();
     let waiting = async {
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        // After the first, so that it waits.
+        while !outpost.status(first.id.clone()).await.is_ok_and(|status| status.state == State::Running) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
         Ok::<_, Failure>(env.environment.run(&second, &mut unused).await)
     };
     let killing = async {
         loop {
             tokio::time::sleep(Duration::from_millis(20)).await;
             match outpost.status(second.id.clone()).await {
-                Ok(_) => return outpost.kill(vec![second.id.clone()], Duration::ZERO).await,
+                Ok(_) => break,
                 Err(error) if error.kind == Kind::NotFound => {}
-                Err(error) => return Err(error),
+                Err(error) => return Err(error.into()),
             }
         }
+        outpost.kill(vec![second.id.clone()], Duration::ZERO).await?;
+        env.own(env.shell("touch gate")).await
     };
     let (ran, waited, killed) = tokio::join!(env.run_with(&first), waiting, killing);
     check_eq!(ran?.out(), "first\n", "the command before it");

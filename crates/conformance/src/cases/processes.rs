@@ -240,12 +240,13 @@ async fn a_start_in_the_background_returns_at_once(env: &Env) -> Done {
 }
 
 async fn late_output_of_background_children(env: &Env) -> Done {
-    let start = env.shell("(sleep 1; echo late; echo lerr >&2) & echo now");
+    let start = env.shell("(while ! [ -e gate ]; do sleep 0.05; done; echo late; echo lerr >&2) & echo now");
     let ran = env.own(start.clone()).await?;
     check_eq!(ran.out(), "now\n", "at the exit");
     let attach = Attach { from: 0, lossless: true, until_closed: true };
     let mut capture = Capture::unlimited();
-    let status = env.outpost().attach(start.id, attach, &mut capture).await?;
+    let attached = async { Ok(env.outpost().attach(start.id, attach, &mut capture).await?) };
+    let (status, _) = tokio::try_join!(attached, env.own(env.shell("touch gate")))?;
     check_eq!(capture.stdout.to_bytes(), b"now\nlate\n".to_vec(), "stdout in the end");
     check_eq!(capture.stderr.to_bytes(), b"lerr\n".to_vec(), "stderr in the end");
     check!(!status.output.open, "nobody holds it any more");
@@ -374,8 +375,11 @@ async fn a_timeout_kills_the_tree(env: &Env) -> Done {
         env.nap(3),
         env.nap(4)
     );
-    let start = Start { timeout_ms: Some(5000), grace_ms: 300, ..env.shell(&command) };
-    let (ran, ()) = tokio::try_join!(env.own(start), env.await_naps(4))?;
+    let run = |limit: Duration| {
+        let timeout_ms = Some(limit.as_secs() * 1000);
+        env.own(Start { timeout_ms, grace_ms: 300, ..env.shell(&command) })
+    };
+    let ran = env.timed_with_naps(4, run).await?;
     check!(ran.status.timed_out, "the time was up: {:?}", ran.status);
     check_eq!(ran.out(), "", "the output");
     check!(ran.status.kill.is_some_and(|k| k.killed >= 5 && k.left == 0), "{:?}", ran.status.kill);

@@ -3,6 +3,7 @@
 use crate::rig::{Env, Rig, find, root, sockets, var};
 use farshell_engine::Kind;
 use farshell_engine::backend::Backend;
+use std::time::{Duration, Instant};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_is_made_and_found_again_with_its_state() {
@@ -48,13 +49,19 @@ async fn a_lease_that_runs_out_stops_the_container() {
         let Some(rig) = Rig::busybox() else { return };
         let rig = rig.with(|s| s.container.persistent = persistent);
         let mut spec = rig.spec(task);
-        spec.lease = std::time::Duration::from_secs(1);
+        spec.lease = Duration::from_secs(1);
         let env = Env::open(&rig.backend(), &spec).await;
         env.out("true").await;
         drop(env);
-        tokio::time::sleep(std::time::Duration::from_secs(4)).await;
-        let found = rig.backend().survey().await.unwrap();
-        assert_eq!(found.iter().map(|f| f.alive).collect::<Vec<_>>(), vec![false; usize::from(persistent)]);
+        let alive = async || -> Vec<bool> {
+            rig.backend().survey().await.unwrap().iter().map(|found| found.alive).collect()
+        };
+        let expected = vec![false; usize::from(persistent)];
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while alive().await != expected && Instant::now() < deadline {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        assert_eq!(alive().await, expected);
     }
 }
 
