@@ -481,7 +481,9 @@ impl Drop for Attended {
                             audited.ended(audit::failure(&error), Some(entered.live.identity.clone()));
                         }
                     }
-                    promotion.map(Promotion::over);
+                    if let Some(promotion) = promotion {
+                        promotion.over();
+                    }
                 }
                 (None, None) => {}
             }
