@@ -12,10 +12,10 @@ async fn from_start_to_end() {
     let rig = Rig::new();
     let keeper = rig.open().await;
     rig.says(&keeper, "export FROM=session; mkdir sub; cd sub").await;
+    let gate = rig.gate("gate");
+    let text = format!("echo $FROM; basename $PWD; echo err >&2; {}; exit 5", gate.wait());
+    let process = keeper.start(rig.command(&text)).await.unwrap();
     let begun = Instant::now();
-    let process =
-        keeper.start(rig.command("echo $FROM; basename $PWD; echo err >&2; sleep 1; exit 5")).await.unwrap();
-    assert!(begun.elapsed() < Duration::from_millis(900), "it returns at once");
     assert!(process.background && process.id.starts_with("proc_"));
     assert_eq!((process.state, process.exit_code), (ProcessState::Running, None));
     assert!(process.pid.is_some() && process.started_at.is_some());
@@ -29,10 +29,12 @@ async fn from_start_to_end() {
 
     let short = keeper.wait(&process.id, WaitRequest { timeout: Some(0.05) }).await.unwrap();
     assert_eq!(short.state, ProcessState::Running, "the wait is over before the process");
+    tokio::time::sleep(Duration::from_secs(1).saturating_sub(begun.elapsed())).await;
+    gate.open();
     let done = ended(&keeper, &process.id).await;
     assert_eq!((done.state, done.exit_code), (ProcessState::Ended, Some(5)));
     assert_eq!((done.stdout_bytes, done.stderr_bytes), (12, 4));
-    assert!(done.duration_ms >= 1000 && done.ended_at.unwrap() >= done.started_at.unwrap() + 1000);
+    assert!(done.duration_ms >= 900 && done.ended_at.unwrap() >= done.started_at.unwrap() + 900);
     assert_eq!(done, keeper.process(&process.id).await.unwrap());
     assert_eq!(keeper.processes(ProcessQuery::default()).await.unwrap(), []);
     assert_eq!(keeper.processes(ProcessQuery { task: None, all: true }).await.unwrap(), [done]);

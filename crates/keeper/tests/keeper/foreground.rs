@@ -5,7 +5,12 @@ use farshell_api::event::EventKind;
 use farshell_api::process::{LogQuery, ProcessQuery, ProcessState};
 use farshell_api::run::{OnBusy, OnTimeout, RunRequest, StartRequest};
 use farshell_engine::Kind;
+use farshell_keeper::Keeper;
 use std::time::{Duration, Instant};
+
+async fn is(keeper: &Keeper, id: &str, state: ProcessState) -> bool {
+    keeper.process(id).await.is_ok_and(|process| process.state == state)
+}
 
 #[tokio::test]
 async fn a_result_says_everything() {
@@ -76,12 +81,13 @@ async fn a_busy_session_is_waited_for_or_not() {
     let rig = Rig::new();
     let keeper = rig.open().await;
     rig.says(&keeper, "true").await;
+    let gate = rig.gate("gate");
     let first = {
-        let (keeper, request) = (keeper.clone(), rig.request("sleep 1; echo first"));
-        tokio::spawn(async move { keeper.run(request).await.unwrap().stdout })
+        let start = rig.command(&format!("{}; echo first", gate.wait()));
+        let (keeper, start) = (keeper.clone(), StartRequest { id: Some("first".into()), ..start });
+        tokio::spawn(async move { keeper.run(whole(start)).await.unwrap().stdout })
     };
-    until("it runs", || async { keeper.counts().await.unwrap().foreground == 1 }).await;
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    until("it runs", || is(&keeper, "first", ProcessState::Running)).await;
     let refuse = StartRequest { on_busy: OnBusy::Refuse, ..rig.command("true") };
     assert_eq!(keeper.run(whole(refuse)).await.unwrap_err().kind, Kind::Busy);
     // One that waits can be seen, and given up.
@@ -90,15 +96,13 @@ async fn a_busy_session_is_waited_for_or_not() {
         let keeper = keeper.clone();
         tokio::spawn(async move { keeper.run(whole(start)).await })
     };
-    until("it waits", || async {
-        keeper.process("queued").await.is_ok_and(|process| process.state == ProcessState::Queued)
-    })
-    .await;
+    until("it waits", || is(&keeper, "queued", ProcessState::Queued)).await;
     let list = keeper.processes(ProcessQuery::default()).await.unwrap();
     assert_eq!(list.len(), 2);
     assert!(list.iter().all(|process| !process.background));
     keeper.signal("queued", farshell_api::process::SignalRequest { signal: "INT".into() }).await.unwrap();
     assert_eq!(queued.await.unwrap().unwrap_err().kind, Kind::NotStarted);
+    gate.open();
     assert_eq!(first.await.unwrap(), "first\n");
     rig.end(keeper).await;
 }
@@ -116,10 +120,7 @@ async fn a_running_one_is_known_by_its_id() {
         let keeper = keeper.clone();
         tokio::spawn(async move { keeper.run(whole(start)).await })
     };
-    until("it runs", || async {
-        keeper.process("fore").await.is_ok_and(|process| process.state == ProcessState::Running)
-    })
-    .await;
+    until("it runs", || is(&keeper, "fore", ProcessState::Running)).await;
     let request =
         farshell_api::process::StdinRequest { data: "hello".into(), submit: true, ..Default::default() };
     assert_eq!(keeper.stdin("fore", request).await.unwrap().taken, 6);
@@ -143,21 +144,24 @@ async fn a_running_one_is_known_by_its_id() {
 async fn when_its_time_is_up_it_can_go_on_in_the_background() {
     let rig = Rig::new();
     let keeper = rig.open().await;
+    rig.says(&keeper, "true").await;
+    let gate = rig.gate("gate");
     let start = StartRequest {
         id: Some("long".into()),
-        timeout: Some(0.5),
+        timeout: Some(3.0),
         on_timeout: OnTimeout::Background,
         notify_on_complete: true,
-        ..rig.command("echo before; sleep 4; echo after; exit 3")
+        ..rig.command(&format!("echo before; {}; echo after; exit 3", gate.wait()))
     };
     let begun = Instant::now();
     let result = keeper.run(whole(start.clone())).await.unwrap();
-    assert!((450..3900).contains(&begun.elapsed().as_millis()), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() > Duration::from_millis(2900), "{:?}", begun.elapsed());
     assert!(result.backgrounded && result.timed_out);
     assert_eq!((result.stdout.as_str(), result.exit_code, result.killed), ("before\n", 124, 0));
     let process = keeper.process("long").await.unwrap();
     assert_eq!((process.background, process.state), (true, ProcessState::Running));
     assert_eq!(keeper.environment("default").await.unwrap().background, 1);
+    gate.open();
     let process = ended(&keeper, "long").await;
     assert_eq!((process.exit_code, process.stdout_bytes), (Some(3), 13));
     let completed = events_of(&keeper, EventKind::ProcessCompleted).await;
@@ -180,17 +184,19 @@ async fn it_goes_on_in_the_background_also_without_its_caller() {
     rig.says(&keeper, "true").await;
     let start = StartRequest {
         id: Some("left".into()),
-        timeout: Some(1.0),
+        timeout: Some(4.0),
         on_timeout: OnTimeout::Background,
         ..rig.command("sleep 1000")
     };
-    let gone = tokio::time::timeout(Duration::from_millis(300), keeper.run(whole(start))).await;
-    assert!(gone.is_err());
+    tokio::select! {
+        ended = keeper.run(whole(start)) => panic!("{ended:?}"),
+        () = until("it runs", || is(&keeper, "left", ProcessState::Running)) => {}
+    }
     assert!(!keeper.process("left").await.unwrap().background);
     until("its time is up", || async { keeper.process("left").await.unwrap().background }).await;
     let process = keeper.process("left").await.unwrap();
     assert_eq!(process.state, ProcessState::Running);
-    assert!((900..9000).contains(&process.duration_ms), "{}", process.duration_ms);
+    assert!(process.duration_ms > 3900, "{}", process.duration_ms);
     keeper.kill("left", Default::default()).await.unwrap();
     assert_eq!(events_of(&keeper, EventKind::ProcessCompleted).await.len(), 1);
     rig.end(keeper).await;
@@ -201,18 +207,26 @@ async fn the_time_in_the_queue_does_not_count() {
     let rig = Rig::new();
     let keeper = rig.open().await;
     rig.says(&keeper, "true").await;
+    let gate = rig.gate("gate");
     let first = {
-        let (keeper, request) = (keeper.clone(), rig.request("sleep 1.5"));
-        tokio::spawn(async move { keeper.run(request).await.unwrap() })
+        let (keeper, start) = (keeper.clone(), rig.command(&gate.wait()));
+        let start = StartRequest { id: Some("first".into()), ..start };
+        tokio::spawn(async move { keeper.run(whole(start)).await.unwrap() })
     };
-    until("it runs", || async { keeper.counts().await.unwrap().foreground == 1 }).await;
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    until("it runs", || is(&keeper, "first", ProcessState::Running)).await;
     let start = StartRequest {
-        timeout: Some(1.0),
+        id: Some("second".into()),
+        timeout: Some(3.0),
         on_timeout: OnTimeout::Background,
-        ..rig.command("sleep 0.3; echo done")
+        ..rig.command("echo done")
     };
-    let result = keeper.run(whole(start)).await.unwrap();
+    let opening = async {
+        until("it waits", || is(&keeper, "second", ProcessState::Queued)).await;
+        tokio::time::sleep(Duration::from_millis(3500)).await;
+        gate.open();
+    };
+    let (result, ()) = tokio::join!(keeper.run(whole(start)), opening);
+    let result = result.unwrap();
     assert_eq!((result.stdout.as_str(), result.backgrounded), ("done\n", false));
     first.await.unwrap();
     rig.end(keeper).await;

@@ -103,8 +103,8 @@ impl Hosts {
         let mut cut = self.cut.subscribe();
         cut.borrow_and_update();
         tokio::spawn(async move {
-            let there = carry(&mut far_read, &mut write, &deaf);
-            let back = carry(&mut read, &mut far_write, &mute);
+            let there = carry(&mut far_read, &mut write, &deaf, cut.clone());
+            let back = carry(&mut read, &mut far_write, &mute, cut.clone());
             tokio::select! {
                 () = there => {}
                 () = back => {}
@@ -120,12 +120,17 @@ async fn carry(
     from: &mut (impl tokio::io::AsyncRead + Unpin),
     to: &mut (impl tokio::io::AsyncWrite + Unpin),
     stopped: &AtomicBool,
+    cut: tokio::sync::watch::Receiver<usize>,
 ) {
     let mut buffer = vec![0; 16 << 10];
     loop {
         let Ok(n @ 1..) = from.read(&mut buffer).await else { return };
         while stopped.load(Ordering::SeqCst) {
             tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        // What was sent after the cut never arrives, whoever is the first to run.
+        if cut.has_changed().unwrap_or(true) {
+            return;
         }
         if to.write_all(&buffer[..n]).await.is_err() || to.flush().await.is_err() {
             return;

@@ -32,19 +32,23 @@ async fn one_that_is_not_used_is_put_away_and_made_again() {
 #[tokio::test]
 async fn what_runs_keeps_it() {
     let rig = Rig::new();
-    rig.config(SHORT);
+    rig.config("terminal:\n  lifetime_seconds: 3\n");
     let keeper = rig.open().await;
-    let process = keeper.start(rig.command("sleep 3; echo done")).await.unwrap();
+    let (background, foreground) = (rig.gate("background"), rig.gate("foreground"));
+    let process = keeper.start(rig.command(&format!("{}; echo done", background.wait()))).await.unwrap();
     let environment = keeper.environment("default").await.unwrap();
     assert_eq!((environment.background, environment.expires_at), (1, None));
-    let long = keeper.run(rig.request("sleep 2.5; echo fine"));
+    let long = keeper.run(rig.request(&format!("{}; echo fine", foreground.wait())));
     let during = async {
-        tokio::time::sleep(Duration::from_secs(2)).await;
+        // Longer than the lifetime.
+        tokio::time::sleep(Duration::from_secs(4)).await;
         let environment = keeper.environment("default").await.unwrap();
         assert_eq!((environment.foreground, environment.state), (1, EnvironmentState::Ready));
+        foreground.open();
     };
     let (long, ()) = tokio::join!(long, during);
     assert_eq!(long.unwrap().stdout, "fine\n");
+    background.open();
     let process = ended(&keeper, &process.id).await;
     assert_eq!((process.state, process.exit_code), (ProcessState::Ended, Some(0)));
     assert_eq!(keeper.environments().await.unwrap().len(), 1, "its last use was a moment ago");
@@ -58,11 +62,16 @@ async fn a_caller_who_goes_away_leaves_his_command_running() {
     rig.config(SHORT);
     let keeper = rig.open().await;
     rig.says(&keeper, "true").await;
-    let file = rig.home().join("done");
-    let request = rig.request(&format!("sleep 2; echo x >{}", file.display()));
-    let gone = tokio::time::timeout(Duration::from_millis(300), keeper.run(request)).await;
-    assert!(gone.is_err());
+    let (begun, gate, file) = (rig.home().join("begun"), rig.gate("gate"), rig.home().join("done"));
+    let text = format!("touch {}; {}; echo x >{}", begun.display(), gate.wait(), file.display());
+    tokio::select! {
+        ended = keeper.run(rig.request(&text)) => panic!("{ended:?}"),
+        () = until("it runs", || async { begun.exists() }) => {}
+    }
+    // Longer than the lifetime.
+    tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(keeper.counts().await.unwrap().foreground, 1);
+    gate.open();
     until("the command has ended", || async { file.exists() }).await;
     until("the environment is gone", || async { keeper.environments().await.unwrap().is_empty() }).await;
     rig.end(keeper).await;

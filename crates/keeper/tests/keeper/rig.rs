@@ -10,8 +10,10 @@ use farshell_engine::backend::{
     BoxFuture, ByteStream, Capabilities, Finding, Found, Identity, Limit, News, Place, Progress, Spec,
     Support,
 };
+use farshell_engine::capture::Sink;
 use farshell_engine::{Backend, Error, Kind, Result};
-use farshell_keeper::{Asker, Backends, Keeper, Options};
+use farshell_keeper::{Asker, Backends, Keeper, Options, Stream};
+use farshell_protocol::process::Chunk;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -368,6 +370,10 @@ impl Rig {
         std::fs::write(self.home().join("config.yaml"), text).unwrap();
     }
 
+    pub(crate) fn gate(&self, name: &str) -> Gate {
+        Gate(self.home().join(name))
+    }
+
     /// A caller that stands in the home, with these variables besides.
     pub(crate) fn caller(&self, variables: &[(&str, &str)]) -> Caller {
         let home = self.home().to_str().unwrap();
@@ -515,6 +521,47 @@ pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut so: impl FnM
     while !so().await {
         assert!(Instant::now() < deadline, "it never came to this: {what}");
         tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Output that can be looked at while it comes.
+#[derive(Clone, Default)]
+pub(crate) struct Shared(Arc<Mutex<Vec<u8>>>);
+
+impl Sink for Shared {
+    fn chunk(&mut self, chunk: Chunk<'_>) {
+        self.0.lock().unwrap().extend_from_slice(chunk.bytes);
+    }
+}
+
+impl Shared {
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0.lock().unwrap()).into_owned()
+    }
+}
+
+/// Follows a stream until this has come, and leaves it.
+pub(crate) async fn leave_at(text: &str, stream: Stream) {
+    let sink = Shared::default();
+    let mut output = sink.clone();
+    tokio::select! {
+        end = stream.follow(&mut output) => panic!("{end:?} after {:?}", sink.text()),
+        () = until("the output", || async { sink.text() == text }) => {}
+    }
+}
+
+/// A file that commands wait for.
+#[derive(Debug)]
+pub(crate) struct Gate(PathBuf);
+
+impl Gate {
+    /// What waits in a shell.
+    pub(crate) fn wait(&self) -> String {
+        format!("while ! [ -e {} ]; do sleep 0.02; done", self.0.display())
+    }
+
+    pub(crate) fn open(&self) {
+        std::fs::write(&self.0, "").unwrap();
     }
 }
 

@@ -1,14 +1,12 @@
 //! Processes followed live.
 
-use crate::rig::{Rig, ended, until};
+use crate::rig::{Rig, Shared, ended, leave_at, until};
 use farshell_api::process::ProcessState;
 use farshell_api::run::{OnTimeout, Size, StartRequest};
 use farshell_api::stream::{AttachTo, Open};
 use farshell_engine::Kind;
-use farshell_engine::capture::{Capture, Sink};
+use farshell_engine::capture::Capture;
 use farshell_keeper::{Keeper, StreamEnd};
-use farshell_protocol::process::Chunk;
-use std::sync::{Arc, Mutex};
 
 fn start(start: StartRequest) -> Open {
     Open { start: Some(Box::new(start)), attach: None }
@@ -28,22 +26,6 @@ fn attach(id: &str) -> AttachTo {
 
 fn to(attach: AttachTo) -> Open {
     Open { start: None, attach: Some(attach) }
-}
-
-/// Output that can be looked at while it comes.
-#[derive(Clone, Default)]
-struct Shared(Arc<Mutex<Vec<u8>>>);
-
-impl Sink for Shared {
-    fn chunk(&mut self, chunk: Chunk<'_>) {
-        self.0.lock().unwrap().extend_from_slice(chunk.bytes);
-    }
-}
-
-impl Shared {
-    fn text(&self) -> String {
-        String::from_utf8_lossy(&self.0.lock().unwrap()).into_owned()
-    }
 }
 
 /// What a server with many tasks needs.
@@ -142,23 +124,16 @@ async fn a_kill_that_comes_with_the_start_is_not_lost() {
 async fn a_stream_that_breaks_goes_on_at_the_byte() {
     let rig = Rig::new();
     let keeper = rig.open().await;
-    let command = StartRequest {
-        id: Some("s".into()),
-        ..rig.command("for i in 1 2 3 4 5 6; do echo $i; sleep 0.2; done")
-    };
+    let gate = rig.gate("gate");
+    let text = format!("echo 1; echo 2; {}; for i in 3 4 5 6; do echo $i; sleep 0.02; done", gate.wait());
+    let command = StartRequest { id: Some("s".into()), ..rig.command(&text) };
     let stream = keeper.stream(start(command), &()).await.unwrap();
     let instance = stream.instance.clone();
-    let sink = Shared::default();
-    let mut first = sink.clone();
-    let broken = tokio::time::timeout(std::time::Duration::from_millis(500), stream.follow(&mut first)).await;
-    assert!(broken.is_err());
-    let got = sink.text();
-    assert!(!got.is_empty() && got.len() < 12, "{got:?}");
+    leave_at("1\n2\n", stream).await;
     assert_eq!(keeper.counts().await.unwrap().foreground, 1, "it goes on");
-    let again =
-        AttachTo { from: got.len() as u64, instance, target: Some(rig.target("default")), ..attach("s") };
-    let (end, rest) = follow(&keeper, to(again)).await;
-    assert_eq!(got + &rest, "1\n2\n3\n4\n5\n6\n");
+    let again = AttachTo { from: 4, instance, target: Some(rig.target("default")), ..attach("s") };
+    let ((end, rest), ()) = tokio::join!(follow(&keeper, to(again)), async { gate.open() });
+    assert_eq!(rest, "3\n4\n5\n6\n");
     assert!(matches!(end, StreamEnd::Ended(process) if process.exit_code == Some(0)));
     until("it is forgotten", || async { keeper.counts().await.unwrap().foreground == 0 }).await;
     rig.end(keeper).await;
@@ -258,15 +233,17 @@ async fn a_background_process_is_followed_by_many() {
 async fn a_stream_ends_when_its_command_is_made_a_background_process() {
     let rig = Rig::new();
     let keeper = rig.open().await;
+    let gate = rig.gate("gate");
     let command = StartRequest {
         id: Some("p".into()),
         timeout: Some(0.4),
         on_timeout: OnTimeout::Background,
-        ..rig.command("echo a; sleep 1.2; echo b")
+        ..rig.command(&format!("echo a; {}; echo b", gate.wait()))
     };
     let (end, text) = follow(&keeper, start(command)).await;
     let StreamEnd::Detached(process, reason) = end else { panic!("{end:?}") };
     assert!(process.background && reason.contains("timeout"), "{reason}");
+    gate.open();
     let (end, rest) = follow(&keeper, to(AttachTo { from: text.len() as u64, ..attach("p") })).await;
     assert_eq!(text + &rest, "a\nb\n");
     assert!(matches!(end, StreamEnd::Ended(process) if process.exit_code == Some(0)));
