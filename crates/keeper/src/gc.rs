@@ -8,6 +8,10 @@ use farshell_engine::backend::Found;
 use farshell_engine::{Backend, Result};
 use serde_json::json;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How long somebody who is busy with an environment is waited for.
+const BUSY: Duration = Duration::from_secs(5);
 
 impl Inner {
     pub(crate) async fn gc(self: &Arc<Self>, request: GcRequest) -> Result<GcResult> {
@@ -90,10 +94,18 @@ impl Inner {
                 why: format!("the environment failed: {note}"),
                 error: None,
             };
-            if remove
-                && let Ok(_life) = slot.life.try_lock()
-                && empty().is_some()
-            {
+            let life = match remove {
+                true => Some(tokio::time::timeout(BUSY, slot.life.lock()).await),
+                false => None,
+            };
+            if let Some(Err(_)) = &life {
+                item.error = Some("somebody is busy with it: ask again".into());
+            }
+            if let Some(Ok(_life)) = &life {
+                // Whoever was busy with it may have found it.
+                if empty().is_none() {
+                    continue;
+                }
                 // It may only have been out of reach, and without a record the next one would remove it.
                 let may_be_there = {
                     let inner = slot.lock();
@@ -140,7 +152,7 @@ fn item(backend: &dyn Backend, found: &Found) -> GcItem {
     }
 }
 
-fn shown(age: std::time::Duration) -> String {
+fn shown(age: Duration) -> String {
     match age.as_secs() {
         seconds @ 0..120 => format!("{seconds} s"),
         seconds @ 120..7200 => format!("{} min", seconds / 60),
