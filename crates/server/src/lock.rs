@@ -14,7 +14,7 @@ const WHAT: &str = "becoming the server of this home";
 #[cfg(not(test))]
 const PATIENCE: Duration = Duration::from_secs(10);
 #[cfg(test)]
-const PATIENCE: Duration = Duration::from_millis(300);
+const PATIENCE: Duration = Duration::from_secs(3);
 /// Pause between looks at it.
 const PAUSE: Duration = Duration::from_millis(20);
 

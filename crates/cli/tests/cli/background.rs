@@ -211,8 +211,9 @@ fn signals_and_kills() {
 #[test]
 fn a_timeout_can_go_to_the_background() {
     let world = World::new();
+    world.run("true");
     let command = "echo begun; while ! [ -e go ]; do sleep 0.05; done; echo done; exit 4";
-    let args = ["run", "--timeout", "0.4", "--on-timeout", "background", command];
+    let args = ["run", "--timeout", "3", "--on-timeout", "background", command];
     let promoted = world.call(&args);
     assert_eq!((promoted.code, promoted.stdout.as_str()), (124, "begun\n"), "{promoted:?}");
     let list = states(&world, &[]);

@@ -125,6 +125,14 @@ impl World {
         let _ = kill_process(pid, Signal::KILL);
     }
 
+    /// How long a call takes that has to start a server.
+    pub(crate) fn cold_call(&self) -> Duration {
+        self.kill_server();
+        let start = Instant::now();
+        assert_eq!(self.run("true").code, 0);
+        start.elapsed()
+    }
+
     pub(crate) fn call_with_input(&self, args: &[&str], input: &[u8]) -> Said {
         let mut child = self.command(args).stdin(Stdio::piped()).spawn().unwrap();
         let mut stdin = child.stdin.take().unwrap();

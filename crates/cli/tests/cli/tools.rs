@@ -2,6 +2,7 @@
 
 use crate::rig::{World, finish, is_running, unique_sleep, wait_until};
 use serde_json::json;
+use std::time::{Duration, Instant};
 
 #[test]
 fn tools_are_listed_with_what_a_model_is_told() {
@@ -70,8 +71,19 @@ fn a_killed_server_leaves_the_old_file_or_the_new_one() {
     let world = World::new();
     let content = |n: u8| format!("{}\n", char::from(b'a' + n % 26).to_string().repeat(63)).repeat(20_000);
     let path = world.file("f", &content(0));
+    // How long a call takes that nobody disturbs, so that the kills fall on all of it.
+    assert_eq!(world.run("true").code, 0);
+    let begun = Instant::now();
+    let arguments = json!({"path": path, "content": content(25)}).to_string();
+    assert_eq!(world.call_with_input(&["tool", "write_file", "-"], arguments.as_bytes()).code, 0);
+    let whole = begun.elapsed();
     let (mut done, mut failed) = (0, 0);
-    for round in 1..=20u8 {
+    for round in 1..=120u8 {
+        if round > 20 && done > 0 && failed > 0 {
+            break;
+        }
+        // Later rounds go further, should the machine have become slower since.
+        let after = whole * u32::from(round / 24 + 1) * u32::from(round % 24) / 16;
         assert_eq!(world.run("true").code, 0, "there is a server to be killed");
         let old = std::fs::read_to_string(&path).unwrap();
         let new = content(round);
@@ -83,7 +95,7 @@ fn a_killed_server_leaves_the_old_file_or_the_new_one() {
         let said = std::thread::scope(|scope| {
             let call =
                 scope.spawn(|| world.call_with_input(&["tool", tool, "-"], arguments.to_string().as_bytes()));
-            std::thread::sleep(std::time::Duration::from_millis(u64::from(round) * 4));
+            std::thread::sleep(after);
             world.kill_server();
             call.join().unwrap()
         });
@@ -97,7 +109,7 @@ fn a_killed_server_leaves_the_old_file_or_the_new_one() {
             let now = std::fs::read_to_string(&path).unwrap();
             assert!(now == old || now == new, "round {round}: {} bytes", now.len());
             assert!(said.code != 0 || now == new, "round {round}: it said that it was done");
-            std::thread::sleep(std::time::Duration::from_millis(1));
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
     assert!(done > 0 && failed > 0, "{done} done, {failed} failed");

@@ -7,10 +7,11 @@
 #[expect(dead_code, reason = "these tests use a part of it")]
 mod rig;
 
-use rig::{World, finish, wait_until};
+use rig::{World, finish};
 use rustix::process::Signal;
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// A world whose commands run in jobs. Nothing if there is no Slurm, and that is said.
 fn world(partition: &str) -> Option<World> {
@@ -50,7 +51,17 @@ fn signal(child: &std::process::Child, signal: Signal) {
     rustix::process::kill_process(pid, signal).unwrap();
 }
 
-/// One at a time: the partition has room for one job.
+/// Slurm takes its time, and more of it on a busy machine.
+fn wait_until(what: &str, condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(150);
+    while !condition() {
+        assert!(Instant::now() < deadline, "waited in vain for: {what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// One at a time: the partition has room for one job. This is for `cargo test`; nextest, which gives each test a process
+/// of its own, has a group for those that are called after the queue.
 static NARROW: Mutex<()> = Mutex::new(());
 
 /// A job of somebody else's that leaves no room.

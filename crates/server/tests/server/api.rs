@@ -160,17 +160,24 @@ async fn a_caller_who_goes_away_leaves_the_command_running() {
     let world = World::new();
     let _server = world.start();
     world.run("true").await;
-    let file = world.path("done");
-    let body = json!({"start": {"command": format!("sleep 1; touch {}", file.display())}}).to_string();
+    let [begun, gate, file] = ["begun", "gate", "done"].map(|name| world.path(name));
+    let command = format!(
+        "touch {}; while ! [ -e {} ]; do sleep 0.02; done; touch {}",
+        begun.display(),
+        gate.display(),
+        file.display()
+    );
+    let body = json!({"start": {"command": command}}).to_string();
     let head = format!("POST /v1/run HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{body}", body.len());
     {
         use std::io::Write;
         let mut socket = std::os::unix::net::UnixStream::connect(world.paths().socket).unwrap();
         socket.write_all(head.as_bytes()).unwrap();
-        std::thread::sleep(Duration::from_millis(300));
+        eventually("the command runs", || begun.exists()).await;
     }
     // The caller's connection is gone, and its command is not.
     assert_eq!(world.counts(1).await["foreground"], 1);
+    std::fs::write(gate, "").unwrap();
     eventually("the command went on", || file.exists()).await;
 }
 

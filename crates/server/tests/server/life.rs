@@ -1,12 +1,15 @@
 //! Start, end, and everything that can go wrong between them.
 
-use crate::rig::{World, ask_on, request};
+use crate::rig::{PATIENCE, World, ask_on, eventually, request};
 use rustix::process::Signal;
 use serde_json::json;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use tokio::net::UnixStream;
+
+/// Less than what a server gives to calls that are under way.
+pub(crate) const AT_ONCE: Duration = Duration::from_millis(4500);
 
 fn mode(path: &Path) -> u32 {
     std::fs::metadata(path).unwrap().permissions().mode() & 0o7777
@@ -100,7 +103,7 @@ async fn it_stops_when_it_is_told_to() {
         }
         let begun = Instant::now();
         assert_eq!(server.ended().await, 0, "{how}");
-        assert!(begun.elapsed() < Duration::from_secs(2), "{how} took {:?}", begun.elapsed());
+        assert!(begun.elapsed() < AT_ONCE, "{how} took {:?}", begun.elapsed());
         assert!(!world.paths().socket.exists());
         assert_eq!(std::fs::read_to_string(world.paths().lock).unwrap(), "");
         let said = world.said();
@@ -114,24 +117,28 @@ async fn what_waits_is_answered_at_once_when_it_stops() {
     let mut server = world.start();
     world.post("/v1/processes", json!({"id": "proc_sleeps", "command": "exec sleep 1000"})).await.ok();
     let last = world.get("/v1/events").await.ok()["last"].as_u64().unwrap();
-    let begun = Instant::now();
+    let started = |name: &str| world.path(&format!("started-{name}"));
     let stop = async {
+        for name in ["named", "unnamed"] {
+            eventually("the command runs", || started(name).exists()).await;
+        }
+        // Time for those who only wait.
         tokio::time::sleep(Duration::from_millis(300)).await;
         world.post("/v1/server/stop", json!({})).await.ok();
+        Instant::now()
     };
     let events = format!("/v1/events?after={last}&wait=60");
-    let sleeps = |id: Option<&str>| json!({"start": {"id": id, "command": "exec sleep 5", "session": id}});
-    let mut unnamed = sleeps(None);
-    unnamed["start"].as_object_mut().unwrap().retain(|key, _| key == "command");
-    let (wait, events, named, unnamed, ()) = tokio::join!(
+    let sleeps = |name: &str| format!("touch {}; exec sleep 60", started(name).display());
+    let named = json!({"id": "proc_named", "command": sleeps("named"), "session": "proc_named"});
+    let (wait, events, named, unnamed, stopped) = tokio::join!(
         world.post("/v1/processes/proc_sleeps/wait", json!({"timeout": 60})),
         world.get(&events),
-        world.post("/v1/run", sleeps(Some("proc_named"))),
-        world.post("/v1/run", unnamed),
+        world.post("/v1/run", json!({"start": named})),
+        world.post("/v1/run", json!({"start": {"command": sleeps("unnamed")}})),
         stop,
     );
     assert_eq!(server.ended().await, 0);
-    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+    assert!(stopped.elapsed() < AT_ONCE, "{:?}", stopped.elapsed());
     for (answer, retry) in [(wait, "safe"), (events, "safe"), (named, "safe"), (unnamed, "unsafe")] {
         assert_eq!(answer.body["error"]["retry"], retry, "{answer:?}");
         let (status, kind, _) = answer.refused();
@@ -159,27 +166,27 @@ async fn it_removes_environments_if_it_is_asked_to() {
 
 #[tokio::test]
 async fn it_ends_when_there_is_nothing_to_do() {
-    let world = World::new().with("idle", json!(0.3));
+    let world = World::new().with("idle", json!(2));
     let mut server = world.start();
-    assert_eq!(server.status.ends_in, Some(0));
+    assert!(server.status.ends_in.is_some_and(|seconds| seconds <= 2), "{:?}", server.status.ends_in);
     // Not while somebody is connected.
     let open = world.connect().await;
-    tokio::time::sleep(Duration::from_millis(900)).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
     assert!(!server.has_ended());
     drop(open);
     let begun = Instant::now();
     assert_eq!(server.ended().await, 0);
-    assert!(begun.elapsed() > Duration::from_millis(200), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() > Duration::from_millis(1500), "{:?}", begun.elapsed());
     assert!(!world.paths().socket.exists());
     assert!(world.said().contains("stopping: nothing to do"));
 }
 
 #[tokio::test]
 async fn it_does_not_end_while_something_is_alive() {
-    let world = World::new().with("idle", json!(0.3));
+    let world = World::new().with("idle", json!(2));
     let mut server = world.start();
     world.post("/v1/processes", json!({"id": "proc_lives", "command": "exec sleep 1000"})).await.ok();
-    tokio::time::sleep(Duration::from_millis(1200)).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
     assert!(!server.has_ended());
     let removed = world.post("/v1/environments/remove", json!({"all": true, "force": true})).await.ok();
     assert_eq!(removed["failed"], json!([]));
@@ -191,8 +198,9 @@ async fn it_does_not_end_while_something_is_alive() {
 async fn nobody_is_lost_between_two_lives() {
     let world = World::new().with("idle", json!(0.02));
     let (mut served, mut refused, mut lives) = (0, 0, 0);
-    let deadline = Instant::now() + Duration::from_secs(8);
-    while lives < 12 && Instant::now() < deadline {
+    let begun = Instant::now();
+    // A slow machine needs longer until enough has happened.
+    while lives < 12 || ((served <= 10 || refused <= 5) && begun.elapsed() < PATIENCE) {
         let mut server = world.start();
         lives += 1;
         let mut pause = Duration::from_millis(1);
@@ -254,8 +262,11 @@ async fn a_killed_server_has_lost_nothing() {
     let _next = world.start();
     let process = world.get("/v1/processes/proc_outlives").await.ok();
     assert_eq!(process["state"], "running");
-    let log = world.get("/v1/processes/proc_outlives/log").await.ok();
-    assert_eq!(log["text"], "before\n");
+    let deadline = Instant::now() + PATIENCE;
+    while world.get("/v1/processes/proc_outlives/log").await.ok()["text"] != "before\n" {
+        assert!(Instant::now() < deadline, "what it printed is in its log");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
 }
 
 #[tokio::test]
@@ -289,11 +300,15 @@ async fn an_idle_server_does_nothing() {
             .map(|line| line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap())
             .sum::<u64>()
     };
-    // Start-up has its own echoes.
+    // Start-up has its own echoes, which a slow machine has for longer.
     tokio::time::sleep(Duration::from_secs(2)).await;
-    let before = switches();
-    tokio::time::sleep(Duration::from_secs(5)).await;
-    assert_eq!(switches() - before, 0);
+    let mut woken = Vec::new();
+    while woken.last() != Some(&0) && woken.len() < 5 {
+        let before = switches();
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        woken.push(switches() - before);
+    }
+    assert_eq!(woken.last(), Some(&0), "{woken:?}");
 }
 
 #[tokio::test]

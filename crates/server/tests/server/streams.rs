@@ -1,5 +1,6 @@
 //! `/v1/stream`.
 
+use crate::life::AT_ONCE;
 use crate::rig::{Followed, Heard, World, eventually, start};
 use farshell_api::process::ProcessState;
 use farshell_api::stream::ServerMessage;
@@ -136,12 +137,23 @@ async fn a_signal_reaches_the_command() {
 async fn what_can_not_be_done_does_not_end_the_stream() {
     let world = World::new();
     let _server = world.start();
-    let mut stream = world.stream(start("sleep 0.5; echo done")).await;
+    let gate = world.path("gate");
+    let command = format!("echo up; while ! [ -e {} ]; do sleep 0.02; done; echo done", gate.display());
+    let mut stream = world.stream(start(&command)).await;
     stream.opened().await;
+    let mut followed = Followed::default();
+    stream.until(&mut followed, "up\n").await;
     stream.input(0, b"nobody reads this").await;
     stream.say(json!({"type": "resize", "size": {"rows": 1, "cols": 1}})).await;
-    let followed = stream.follow(Followed::default()).await;
-    assert_eq!(followed.text(), "done\n");
+    while followed.messages.iter().filter(|m| matches!(m, ServerMessage::Refused { .. })).count() < 2 {
+        match stream.next().await {
+            Heard::Said(message) => followed.messages.push(message),
+            other => panic!("{other:?}"),
+        }
+    }
+    std::fs::write(gate, "").unwrap();
+    let followed = stream.follow(followed).await;
+    assert_eq!(followed.text(), "up\ndone\n");
     let mut refused: Vec<_> = followed
         .messages
         .iter()
@@ -247,9 +259,12 @@ async fn a_kill_gets_through_while_output_is_blocked() {
     let _server = world.start();
     let mut stream = world.stream(start("yes")).await;
     stream.opened().await;
+    let mut followed = Followed::default();
+    stream.until(&mut followed, "y\n").await;
+    // Time for all buffers on the way to fill.
     tokio::time::sleep(Duration::from_millis(500)).await;
     stream.say(json!({"type": "kill", "grace": 0.1})).await;
-    let followed = stream.follow(Followed::default()).await;
+    let followed = stream.follow(followed).await;
     assert!(followed.ended().killed > 0);
 }
 
@@ -351,7 +366,7 @@ async fn streams_end_with_the_server_and_go_on_with_the_next() {
     assert_eq!(followed.code, Some(1012));
     drop(stream);
     assert_eq!(server.ended().await, 0);
-    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < AT_ONCE, "{:?}", begun.elapsed());
     let _next = world.start();
     let attach = json!({"attach": {"id": "proc_moved", "target": target, "from": followed.offset}});
     let mut stream = world.stream(attach).await;
@@ -371,7 +386,7 @@ async fn a_slow_reader_does_not_hold_up_the_end_of_the_server() {
     let begun = Instant::now();
     world.post("/v1/server/stop", json!({})).await.ok();
     assert_eq!(server.ended().await, 0);
-    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < AT_ONCE, "{:?}", begun.elapsed());
     let _next = world.start();
     let attach = json!({"attach": {"id": id, "target": {}}});
     let mut stream = world.stream(attach).await;

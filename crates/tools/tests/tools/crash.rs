@@ -35,6 +35,17 @@ async fn cut(rig: &Rig, tool: &str, arguments: Value, after: Duration) -> bool {
     answer.failed
 }
 
+/// After how long to kill in a round of a call that takes this long when nobody disturbs it: in the first ones from
+/// before the first byte to after the last one, and in later ones further, should the machine have become slower.
+fn moment(whole: Duration, round: usize) -> Duration {
+    let round = u32::try_from(round).unwrap();
+    whole * (round / (ROUNDS + 1) + 1) * (round % (ROUNDS + 1)) / 25
+}
+
+/// How many rounds there are in any case. More follow until both ends of a call were seen.
+const ROUNDS: u32 = 30;
+const MOST_ROUNDS: usize = 150;
+
 /// No temporary file is taken for a file of the user's.
 fn names(rig: &Rig) -> Vec<String> {
     let entries = std::fs::read_dir(rig.at("")).unwrap().flatten();
@@ -48,13 +59,19 @@ fn names(rig: &Rig) -> Vec<String> {
 async fn a_killed_outpost_leaves_the_old_file_or_the_new_one() {
     let rig = Rig::new().await;
     rig.put("f", content(0));
+    revive(&rig).await;
+    let begun = Instant::now();
+    rig.done("write_file", json!({"path": "f", "content": content(25)})).await;
+    let whole = begun.elapsed();
     let (mut failed, mut done) = (0, 0);
-    for round in 1..=30 {
+    for round in 1..=MOST_ROUNDS {
+        if round > ROUNDS as usize && failed > 0 && done > 0 {
+            break;
+        }
         revive(&rig).await;
         let old = rig.text("f");
         let new = content(round);
-        // From before the first byte to after the last one.
-        let after = Duration::from_micros(u64::try_from(round).unwrap() * 700);
+        let after = moment(whole, round);
         let (tool, arguments) = match round % 2 {
             0 => ("write_file", json!({"path": "f", "content": new})),
             _ => {
@@ -123,16 +140,18 @@ async fn a_patch_of_many_files_leaves_each_old_or_new() {
         json!({"mode": "patch", "patch": format!("*** Begin Patch\n{sections}*** End Patch\n")})
     };
     let texts = || -> Vec<String> { FILES.iter().map(|name| rig.text(name)).collect() };
-    // How long one takes that nobody disturbs, so that the kills fall on all of it.
+    revive(&rig).await;
     let begun = Instant::now();
     let call = rig.circumstances("default", &Nobody);
-    assert!(!rig.tools.call("patch", update(100, &texts()), call).await.failed);
+    assert!(!rig.tools.call("patch", update(1000, &texts()), call).await.failed);
     let whole = begun.elapsed();
-    for round in 1..=30 {
+    for round in 1..=MOST_ROUNDS {
+        if round > ROUNDS as usize && failed > 0 && done > 0 {
+            break;
+        }
         revive(&rig).await;
         let old = texts();
-        let after = whole * u32::try_from(round).unwrap() / 25;
-        let ok = !cut(&rig, "patch", update(round, &old), after).await;
+        let ok = !cut(&rig, "patch", update(round, &old), moment(whole, round)).await;
         let new = numbered(round);
         let now = texts();
         for ((name, old), now) in FILES.iter().zip(&old).zip(&now) {

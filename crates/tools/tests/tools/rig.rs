@@ -9,7 +9,7 @@ use farshell_tools::{Answer, Call, CancellationToken, Nobody, Observer, Tools};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Long enough for a machine that has other things to do.
@@ -140,7 +140,7 @@ impl Rig {
         let all = RemoveRequest { all: true, force: true, ..RemoveRequest::default() };
         assert_eq!(self.keeper.remove(all).await.unwrap().failed, []);
         self.keeper.close(false).await.unwrap();
-        let deadline = Instant::now() + Duration::from_secs(5);
+        let deadline = Instant::now() + PATIENCE;
         while !self.outposts().is_empty() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -209,6 +209,22 @@ pub(crate) async fn until(what: &str, mut so: impl FnMut() -> bool) {
     while !so() {
         assert!(Instant::now() < deadline, "it never came to this: {what}");
         tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// What a call prints, as it is seen from outside.
+#[derive(Debug, Default)]
+pub(crate) struct Seen(pub(crate) Mutex<Vec<(u64, String)>>);
+
+impl Observer for Seen {
+    fn output(&self, bytes_so_far: u64, last_line: &str) {
+        self.0.lock().unwrap().push((bytes_so_far, last_line.to_owned()));
+    }
+}
+
+impl Seen {
+    pub(crate) fn something(&self) -> bool {
+        !self.0.lock().unwrap().is_empty()
     }
 }
 

@@ -1,9 +1,8 @@
 //! Commands as a model runs them.
 
-use crate::rig::{PATIENCE, Rig, runs, until};
-use farshell_tools::{Nobody, Observer};
+use crate::rig::{PATIENCE, Rig, Seen, runs, until};
+use farshell_tools::Nobody;
 use serde_json::{Value, json};
-use std::sync::Mutex;
 
 #[tokio::test]
 async fn a_command_says_what_became_of_it_and_where() {
@@ -54,8 +53,9 @@ async fn codes_and_signals_are_explained() {
 #[tokio::test]
 async fn hermes_84967_a_timeout_leaves_no_tree() {
     let rig = Rig::new().await;
+    rig.run("true").await;
     let command = "echo begun; setsid sleep 1000 & echo $! > pid; sleep 1000";
-    let result = rig.done("terminal", json!({"command": command, "timeout": 1})).await;
+    let result = rig.done("terminal", json!({"command": command, "timeout": 4})).await;
     assert_eq!(
         (&result["exit_code"], &result["timed_out"], &result["error"]),
         (&json!(124), &json!(true), &Value::Null)
@@ -63,7 +63,7 @@ async fn hermes_84967_a_timeout_leaves_no_tree() {
     let output = result["output"].as_str().unwrap();
     assert!(
         output.starts_with("begun\n")
-            && output.contains("\n[timed out after 1 s: killed with all it started"),
+            && output.contains("\n[timed out after 4 s: killed with all it started"),
         "{output}"
     );
     assert!(result["hint"].as_str().unwrap().contains("background=true"));
@@ -166,15 +166,6 @@ async fn what_goes_on_in_the_background_is_pointed_out() {
     rig.end().await;
 }
 
-#[derive(Debug, Default)]
-struct Seen(Mutex<Vec<(u64, String)>>);
-
-impl Observer for Seen {
-    fn output(&self, bytes_so_far: u64, last_line: &str) {
-        self.0.lock().unwrap().push((bytes_so_far, last_line.to_owned()));
-    }
-}
-
 #[tokio::test]
 async fn a_cancelled_call_kills_the_tree_and_nothing_else() {
     let rig = Rig::new().await;
@@ -186,7 +177,7 @@ async fn a_cancelled_call_kills_the_tree_and_nothing_else() {
         "export KEPT=yes; setsid sleep 1000 & echo $! > child; echo \"\u{1b}[1mready\u{1b}[0m\"; sleep 1000";
     let running = rig.tools.call("terminal", json!({"command": command}), call);
     let cancelling = async {
-        until("it prints", || !seen.0.lock().unwrap().is_empty()).await;
+        until("it prints", || seen.something()).await;
         cancel.cancel();
     };
     let (answer, ()) = tokio::join!(running, cancelling);
@@ -241,10 +232,11 @@ async fn a_call_cancelled_before_it_begins_runs_nothing() {
 #[tokio::test]
 async fn a_lost_place_is_an_unknown_outcome_with_what_was_printed() {
     let rig = Rig::new().await;
-    let call = rig.circumstances("default", &Nobody);
-    let running = rig.tools.call("terminal", json!({"command": "echo begun; touch began; sleep 1000"}), call);
+    let seen = Seen::default();
+    let call = rig.circumstances("default", &seen);
+    let running = rig.tools.call("terminal", json!({"command": "echo begun; sleep 1000"}), call);
     let killing = async {
-        until("it runs", || rig.at("began").exists()).await;
+        until("it prints", || seen.something()).await;
         rig.kill_outposts();
     };
     let (answer, ()) = tokio::join!(running, killing);

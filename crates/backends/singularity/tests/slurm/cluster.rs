@@ -35,7 +35,17 @@ pub(crate) fn rig(change: impl FnOnce(&mut Slurm)) -> Option<Rig> {
 /// A program of Slurm's, as this user.
 pub(crate) fn slurm(program: &str, args: &[&str]) -> String {
     let conf = var("FARSHELL_TEST_SLURM").unwrap();
-    let output = Command::new(program).args(args).env("SLURM_CONF", conf).output().unwrap();
+    let run = || Command::new(program).args(args).env("SLURM_CONF", &conf).output().unwrap();
+    let mut output = run();
+    // A question that a busy controller does not answer in time is put again: it was not said that there are no jobs.
+    for _ in 0..10 {
+        let is_unknown = String::from_utf8_lossy(&output.stderr).contains("Invalid job id");
+        if output.status.success() || is_unknown || program != "squeue" {
+            break;
+        }
+        std::thread::sleep(Duration::from_secs(1));
+        output = run();
+    }
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 

@@ -277,12 +277,12 @@ fn time_runs_out() {
     scene.file("a", "needle\n");
     // Sixty-four million matches: far more than can be counted in the time.
     scene.file("b", "\n".repeat(64 << 20));
-    let search = Search { timeout_ms: Some(300), ..lines("^").want(Want::Counts) };
+    let search = Search { timeout_ms: Some(1000), ..lines("^").want(Want::Counts) };
     let start = Instant::now();
     let (found, searched) = run(&scene, &search);
     assert!(searched.timed_out && !searched.truncated, "{searched:?}");
     assert_eq!(found[0], "a:1");
-    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
     let (found, searched) = run(&scene, &Search { timeout_ms: Some(0), ..lines("needle") });
     assert!(searched.timed_out && found.is_empty());
 }

@@ -1,7 +1,7 @@
 //! How scripts end.
 
 use super::fields;
-use crate::rig::{PATIENCE, Rig, runs, until};
+use crate::rig::{PATIENCE, Rig, Seen, runs, until};
 use farshell_tools::Nobody;
 use serde_json::{Value, json};
 
@@ -28,14 +28,14 @@ time.sleep(1000)
 #[tokio::test]
 async fn a_timeout_leaves_no_tree() {
     let rig = Rig::new().await;
-    let result = rig.done("execute_code", json!({"code": LASTING, "timeout": 5})).await;
+    let result = rig.done("execute_code", json!({"code": LASTING, "timeout": 20})).await;
     assert_eq!(
         fields(&result, ["status", "exit_code", "output", "tool_calls_made"]),
         [json!("timeout"), json!(124), json!("begun"), json!(1)],
         "{result}"
     );
     let error = result["error"].as_str().unwrap();
-    assert!(error.starts_with("timed out after 5 s: killed with all it started"), "{error}");
+    assert!(error.starts_with("timed out after 20 s: killed with all it started"), "{error}");
     assert!(!runs(pid(&rig, "child")) && !runs(pid(&rig, "called")), "what it started and what it called");
     rig.end().await;
 }
@@ -152,11 +152,12 @@ async fn a_script_without_standard_streams_can_still_call() {
 #[tokio::test]
 async fn a_lost_place_is_an_unknown_outcome_with_what_was_printed() {
     let rig = Rig::new().await;
-    let call = rig.circumstances("default", &Nobody);
-    let code = "import time\nprint('begun')\nopen('began', 'w').close()\ntime.sleep(1000)";
+    let seen = Seen::default();
+    let call = rig.circumstances("default", &seen);
+    let code = "import time\nprint('begun')\ntime.sleep(1000)";
     let running = rig.tools.call("execute_code", json!({ "code": code }), call);
     let killing = async {
-        until("it runs", || rig.at("began").exists()).await;
+        until("it prints", || seen.something()).await;
         rig.kill_outposts();
     };
     let (answer, ()) =
