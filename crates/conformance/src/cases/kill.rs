@@ -215,14 +215,15 @@ async fn timeout_finds_those_that_change_their_limits(env: &Env) -> Done {
         format!("({limits}; setsid {} &); {limits}; (setsid {} &); {}", env.nap(1), env.nap(2), env.nap(3));
     // The second time the session's own shell has them from its beginning.
     for _ in 0..2 {
-        let options = RunOptions { timeout: Some(Duration::from_secs(4)), ..env.command(&*command) };
-        let (ran, ()) = tokio::try_join!(env.run_with(&options), env.await_naps(3))?;
+        let ran = env.timed_with_naps(3, |limit| env.timed(&command, limit)).await?;
         killed(&ran)?;
         check_eq!(env.naps().await?, 0, "processes left");
     }
     // What belongs to others is spared, whatever its limits are.
     env.run(format!("{limits}; {} & (setsid {} &)", env.nap(1), env.nap(2))).await?;
     env.await_naps(2).await?;
+    // The kernel tells the age of a process in hundredths of a second.
+    tokio::time::sleep(Duration::from_millis(50)).await;
     killed(&env.timed(&env.nap(3), Duration::from_millis(700)).await?)?;
     check_eq!(env.naps().await?, 2, "jobs of the command before");
     Ok(())
