@@ -224,9 +224,9 @@ impl Asking {
 mod tests {
     use super::*;
     use crate::backend::{BoxFuture, ByteStream, Identity, Place};
+    use crate::client::hostile::greeting;
     use farshell_protocol::Kind as FrameKind;
     use farshell_protocol::frame::{self, Decoder};
-    use farshell_protocol::hello::{Hello, OutpostIdentity};
     use farshell_protocol::message::to_bytes;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
@@ -288,10 +288,7 @@ mod tests {
             while let Some(frame) = decoder.next_frame().unwrap() {
                 let mut out = Vec::new();
                 if frame.kind == FrameKind::Hello {
-                    let text = String::new;
-                    let (instance, boot, build, hostname) = (text(), text(), text(), text());
-                    let hello = Hello::outpost(OutpostIdentity { instance, boot, pid: 1, build, hostname });
-                    frame::encode(&mut out, FrameKind::Hello, 0, &to_bytes(&hello));
+                    out = greeting();
                 } else if frame.kind == FrameKind::Request {
                     requests.fetch_add(1, Ordering::SeqCst);
                     let Some(kind) = refuses else { return };

@@ -53,6 +53,16 @@ impl Place for Fake {
     }
 }
 
+/// The hello of an outpost.
+pub(super) fn greeting() -> Vec<u8> {
+    let text = String::new;
+    let (instance, boot, build, hostname) = (text(), text(), text(), text());
+    let hello = Hello::outpost(OutpostIdentity { instance, boot, pid: 1, build, hostname });
+    let mut out = Vec::new();
+    frame::encode(&mut out, FrameKind::Hello, 0, &to_bytes(&hello));
+    out
+}
+
 async fn serve(mut stream: DuplexStream, answer: Answer, sent: Arc<AtomicUsize>) {
     let mut decoder = Decoder::new();
     while let Ok(len @ 1..) = stream.read(decoder.space(4096)).await {
@@ -60,12 +70,7 @@ async fn serve(mut stream: DuplexStream, answer: Answer, sent: Arc<AtomicUsize>)
         while let Some(frame) = decoder.next_frame().unwrap() {
             let mut out = Vec::new();
             match (frame.kind, answer) {
-                (FrameKind::Hello, _) => {
-                    let text = String::new;
-                    let (instance, boot, build, hostname) = (text(), text(), text(), text());
-                    let hello = Hello::outpost(OutpostIdentity { instance, boot, pid: 1, build, hostname });
-                    frame::encode(&mut out, FrameKind::Hello, 0, &to_bytes(&hello));
-                }
+                (FrameKind::Hello, _) => out = greeting(),
                 (FrameKind::Request, Answer::Nothing) => return,
                 (FrameKind::Request, Answer::Garbage) => out = b"Last login: Tue Nov 17".to_vec(),
                 (FrameKind::Request, Answer::Nonsense(kind)) => {
