@@ -97,7 +97,8 @@ pub struct RemoveRequest {
     pub force: bool,
     /// Only put away (files are kept), not removed.
     pub stop: bool,
-    /// Remove also the files that would outlive it. Then a key may be named whose environment is gone already.
+    /// Remove also the files that would outlive it. Then a key may be named whose environment is gone already. Without it,
+    /// a place that has the only files is put away, and not removed.
     pub files: bool,
     /// Forget it if its place can't be ended because it can't be reached: what is there is left to its lease.
     pub forget: bool,
@@ -126,7 +127,7 @@ pub struct Forgotten {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct KeptFiles {
     pub key: String,
-    /// A directory, or names of volumes.
+    /// A directory, or names of volumes; or the place itself, which is put away.
     pub location: String,
 }
 

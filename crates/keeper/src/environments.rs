@@ -514,7 +514,7 @@ fn only_files(key: &str, difference: &[String]) -> Error {
         difference.join("; ")
     );
     Error::new(Kind::SpecChanged, format!("using environment {key}"), message).with_hint(format!(
-        "set the old values again, copy what you need with `farshell cp`, then `farshell env rm {key}` removes it with its files; or use another task (`--task`)"
+        "set the old values again, copy what you need with `farshell cp`, then `farshell env rm --files {key}` removes it with them; or use another task (`--task`)"
     ))
 }
 

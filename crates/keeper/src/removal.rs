@@ -6,11 +6,14 @@ use crate::slot::{Live, Phase, Slot};
 use crate::{Inner, api_error};
 use farshell_api::environment::{Forgotten, KeptFiles, Refusal, RemoveRequest, RemoveResult};
 use farshell_api::run::Target;
+use farshell_engine::backend::Backend;
 use farshell_engine::{Error, Kind, Result, Spec, TaskName};
 use farshell_protocol::process::State;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Where files are that no place keeps for another one: what would delete them only ends what runs.
+const ITSELF: &str = "the place itself, which is put away";
 /// How long those who use an environment may take to notice that what they ran was killed.
 const NOTICED: Duration = Duration::from_secs(10);
 /// How long others may take who make the environment, or look for it.
@@ -67,9 +70,12 @@ impl Inner {
                     let _life = life.map_err(|_| still_made(&slot.key))?;
                     drop(waiter);
                     let had = inner.environments.backend_of(&slot);
-                    let left = inner.remove_one(&slot, how, why).await?;
+                    let keeps =
+                        why == Why::Removed && !files && inner.holds_the_only_files(&slot, &had).await;
+                    let left = inner.remove_one(&slot, how, if keeps { Why::Stopped } else { why }).await?;
                     match (why, had) {
                         _ if left.is_some() => Ok((None, left)),
+                        _ if keeps => Ok((Some(ITSELF.to_owned()), None)),
                         (Why::Removed, Ok((backend, spec))) if files => {
                             backend.remove_files(&spec).await.map(|()| (None, None))
                         }
@@ -108,7 +114,20 @@ impl Inner {
         let target = Target { backend: Some(backend.to_owned()), ..Target::default() };
         let resolved = self.resolver.resolve(&target)?;
         let spec = Spec { task, lease: resolved.settings.lifetime, settings: resolved.spec.clone() };
+        if !resolved.backend.capabilities().persists_files
+            && let Some(place) = resolved.backend.find(&spec).await?
+        {
+            place.destroy().await?;
+        }
         resolved.backend.remove_files(&spec).await
+    }
+
+    /// Whether there is a place, and whoever removes it deletes files that are nowhere else.
+    async fn holds_the_only_files(&self, slot: &Slot, had: &Result<(Arc<dyn Backend>, Spec)>) -> bool {
+        let Ok((backend, _)) = had else { return false };
+        let would = slot.lock().holds_the_only_files(&**backend);
+        // What can't be asked may be there.
+        would && (slot.live().is_some() || !matches!(self.environments.place_of(slot).await, Ok(None)))
     }
 
     /// At the end of the server: what is not to outlive it is put away, unless something runs in it.

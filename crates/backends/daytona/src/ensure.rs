@@ -89,8 +89,9 @@ pub(crate) async fn settle(
         if since.elapsed() >= steps::patience(&sandbox.state) {
             let why = refused.map_or_else(String::new, |error| format!(": {error}"));
             let message = format!("sandbox {} stays {:?}{why}", sandbox.name, sandbox.state.name());
-            return Err(Error::new(Kind::TimedOut, WHAT, message)
-                .with_hint("app.daytona.io shows more; `farshell env rm` removes it, with its files"));
+            return Err(Error::new(Kind::TimedOut, WHAT, message).with_hint(
+                "app.daytona.io shows more; `farshell env rm --files` removes it, with its files",
+            ));
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LONGEST);
@@ -113,8 +114,9 @@ fn broken(sandbox: &Sandbox) -> Error {
     let why = sandbox.error_reason.as_deref().unwrap_or("Daytona does not say why");
     let message = format!("sandbox {} is in an error that Daytona can't recover from: {why}", sandbox.name);
     // Its files may be of use to somebody yet.
-    Error::new(Kind::Unavailable, WHAT, message)
-        .with_hint("ask Daytona's support if its files matter; `farshell env rm` removes it, with its files")
+    Error::new(Kind::Unavailable, WHAT, message).with_hint(
+        "ask Daytona's support if its files matter; `farshell env rm --files` removes it, with its files",
+    )
 }
 
 /// The task's sandbox, running. True if there was none before.
@@ -205,7 +207,7 @@ fn check(config: &Config, spec: &Spec, owner: &str, sandbox: &Sandbox) -> Result
     }
     let message = format!("sandbox {named} was made with other settings (image, limits or region)");
     Err(Error::new(Kind::SpecChanged, WHAT, message)
-        .with_hint("its files are in it and nowhere else: copy what you need, then `farshell env rm` removes it; or set the old values again"))
+        .with_hint("its files are in it and nowhere else: copy what you need, then `farshell env rm --files` removes it; or set the old values again"))
 }
 
 /// What can be changed on one that is there: its timers, and whose it is.

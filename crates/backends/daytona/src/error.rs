@@ -26,7 +26,7 @@ fn refusal(status: u16, message: &str) -> (Kind, Option<&'static str>) {
         return (
             Kind::Exhausted,
             Some(
-                "stopped sandboxes count too: remove some with `farshell env rm`, or archive them at app.daytona.io",
+                "stopped sandboxes count too: remove some with `farshell env rm --files`, or archive them at app.daytona.io",
             ),
         );
     }

@@ -52,7 +52,7 @@ use farshell_modal_proto::client::{
 use std::future::Future;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use token::Token;
+use token::{SandboxTokens, Token};
 use tonic::metadata::{AsciiMetadataValue, MetadataMap};
 use tonic::transport::Channel;
 use tonic::{Request, Response, Status};
@@ -88,6 +88,7 @@ struct Inner {
     environment: String,
     throttle: Option<Duration>,
     token: Token,
+    sandbox_tokens: SandboxTokens,
     builder: OnceLock<String>,
     workspace: OnceLock<String>,
     warnings: Warnings,
@@ -99,10 +100,13 @@ impl std::fmt::Debug for Inner {
     }
 }
 
-/// Whether a call carries the short-lived token as well.
+/// What a call carries beside who asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum With {
+pub(crate) enum With<'a> {
+    /// The short-lived token.
     Token,
+    /// The same, and what Modal gave out with that sandbox.
+    Sandbox(&'a str),
     Nothing,
 }
 
@@ -149,6 +153,7 @@ impl Client {
                 environment: access.environment.clone(),
                 throttle: access.max_throttle_wait,
                 token: Token::default(),
+                sandbox_tokens: SandboxTokens::default(),
                 builder,
                 workspace: OnceLock::new(),
                 warnings: Warnings::default(),
@@ -167,6 +172,11 @@ impl Client {
         self.inner.throttle
     }
 
+    /// What Modal gave out with sandboxes that this client made.
+    pub(crate) fn sandbox_tokens(&self) -> &SandboxTokens {
+        &self.inner.sandbox_tokens
+    }
+
     pub(crate) fn environment(&self) -> &str {
         &self.inner.environment
     }
@@ -176,7 +186,7 @@ impl Client {
         &self,
         what: &str,
         limit: Duration,
-        with: With,
+        with: With<'_>,
         request: Q,
         send: impl Fn(Wire, Request<Q>) -> F,
     ) -> Result<R>
@@ -192,7 +202,7 @@ impl Client {
         &self,
         what: &str,
         limit: Duration,
-        with: With,
+        with: With<'_>,
         key: &str,
         request: Q,
         send: impl Fn(Wire, Request<Q>) -> F,
@@ -209,12 +219,16 @@ impl Client {
                 let mut again = true;
                 loop {
                     let token = match with {
-                        With::Token => Some(self.token().await?),
+                        With::Token | With::Sandbox(_) => Some(self.token().await?),
                         With::Nothing => None,
                     };
                     let line = self.inner.channels.line().await?;
                     let mut request = Request::new(request.clone());
                     *request.metadata_mut() = self.headers(Some((attempt, key)), token.as_deref());
+                    if let With::Sandbox(id) = with {
+                        self.inner.sandbox_tokens.put(id, request.metadata_mut());
+                    }
+                    attempt.limit(&mut request);
                     let answer = send(wire(&line), request).await;
                     self.heard(&answer);
                     if let Err(status) = &answer
@@ -326,6 +340,7 @@ impl Client {
                 let line = self.inner.channels.line().await?;
                 let mut request = Request::new(AuthTokenGetRequest {});
                 *request.metadata_mut() = self.headers(Some((attempt, key)), None);
+                attempt.limit(&mut request);
                 let answer = wire(&line).auth_token_get(request).await;
                 self.heard(&answer);
                 if let Err(status) = &answer {

@@ -142,7 +142,7 @@ impl Account {
         let message =
             format!("the sandbox {which} was made with container_persistent: {then}, and it is {now} now");
         Err(Error::new(Kind::SpecChanged, WHAT, message).with_hint(
-            "copy what you need, then `farshell env rm` removes it with its files; or set the old value again",
+            "copy what you need, then `farshell env rm --files` removes it with its files; or set the old value again",
         ))
     }
 
@@ -324,7 +324,7 @@ impl Account {
             "the snapshot {id} of task {task}, with all its files, is gone: it has expired or was deleted"
         );
         let hint = format!(
-            "`farshell env rm modal/{task}` forgets it, and the next command begins from the image {}",
+            "`farshell env rm --files modal/{task}` forgets it, and the next command begins from the image {}",
             self.config.settings.image
         );
         Err(Error::new(Kind::Unavailable, WHAT, message).with_hint(match self.way_back(task, state) {
@@ -363,7 +363,7 @@ impl Account {
                 let message =
                     format!("Modal knows nothing of sandbox {id}, and does not say whose token it is");
                 return Err(Error::new(Kind::Unavailable, what, message).with_hint(format!(
-                    "it may be another one than the sandbox was made with; `farshell env rm modal/{task}` forgets it with its files"
+                    "it may be another one than the sandbox was made with; `farshell env rm --files modal/{task}` forgets it with its files"
                 )));
             }
             Found::Unknown => "is gone".to_owned(),
@@ -418,5 +418,5 @@ fn same(made_from: &str, spec: &Spec, which: &str) -> Result<()> {
     let message =
         format!("the sandbox {which} was made with other settings (image, limits, region or network)");
     Err(Error::new(Kind::SpecChanged, WHAT, message)
-        .with_hint("its files are in it and nowhere else: copy what you need, then `farshell env rm` removes it; or set the old values again"))
+        .with_hint("its files are in it and nowhere else: copy what you need, then `farshell env rm --files` removes it; or set the old values again"))
 }

@@ -97,7 +97,8 @@ pub(crate) enum EnvCommand {
         #[command(flatten)]
         which: EnvRemoveArgs,
 
-        /// Remove also the files that would be there for the next one (`container_persistent`).
+        /// Remove also the files that would be there for the next one (`container_persistent`). Where they are in the place and
+        /// nowhere else (modal, daytona), it is put away without this, and deleted with it.
         #[arg(long)]
         files: bool,
 

@@ -128,7 +128,12 @@ fn a_sandbox_is_put_away_and_woken_with_what_its_session_had() {
     assert_eq!(back["shell_restarted"], true);
     assert!(back["note"].as_str().unwrap().contains("as they were"), "{back}");
     assert_eq!(daytona.sandboxes(), before);
-    assert_eq!(world.call(&["env", "rm"]).code, 0);
+    // Nobody loses files who does not say so.
+    let said = world.call(&["env", "rm"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(said.stderr.contains("the files of daytona/default are kept"), "{said:?}");
+    assert_eq!(daytona.sandboxes(), [(before[0].0.clone(), "stopped".to_owned())]);
+    assert_eq!(world.call(&["env", "rm", "--files"]).code, 0);
     assert_eq!(daytona.sandboxes(), []);
 }
 
@@ -204,7 +209,7 @@ fn changed_settings_cost_no_file() {
             let said = world.run("true");
             assert_eq!(said.code, 125, "{said:?}");
             assert!(said.stderr.contains("container_cpu: 1 -> 2"), "{said:?}");
-            assert!(said.stderr.contains("farshell env rm daytona/default"), "{said:?}");
+            assert!(said.stderr.contains("farshell env rm --files daytona/default"), "{said:?}");
             std::fs::remove_file(&config).unwrap();
         }
         assert_eq!(daytona.says("cat /workspace/file"), "work\n");
@@ -249,11 +254,12 @@ fn a_server_that_is_killed_while_it_puts_away_or_removes_loses_no_file_and_leave
     let Some(daytona) = Daytona::new() else { return };
     let world = daytona.world();
     for verb in ["stop", "rm"] {
+        let ends: &[_] = if verb == "stop" { &["env", "stop"] } else { &["env", "rm", "--files"] };
         for step in 1.. {
             assert_eq!(daytona.says(&format!("echo {step} > /workspace/file; echo there")), "there\n");
             let all = daytona.sandboxes();
             let before = daytona.requests();
-            let mut ending = world.command(&["env", verb, "daytona/default"]).spawn().unwrap();
+            let mut ending = world.command(ends).spawn().unwrap();
             let mut done = false;
             rig::wait_until("the step", || {
                 done = ending.try_wait().unwrap().is_some();
@@ -266,7 +272,7 @@ fn a_server_that_is_killed_while_it_puts_away_or_removes_loses_no_file_and_leave
                 let now = daytona.sandboxes();
                 assert_eq!(now, [(all[0].0.clone(), "started".to_owned())], "step {step}, after {said:?}");
             } else {
-                let again = world.call(&["env", "rm", "daytona/default"]);
+                let again = world.call(&["env", "rm", "--files", "daytona/default"]);
                 assert_eq!(daytona.sandboxes(), [], "step {step}, after {said:?} and {again:?}");
             }
             if done {

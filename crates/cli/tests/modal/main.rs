@@ -12,6 +12,10 @@ use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long one may take with Modal's own clients.
+const SNAPSHOT: Duration = Duration::from_secs(55);
 
 /// A world whose commands run in a Modal of its own.
 struct Modal {
@@ -159,7 +163,15 @@ fn a_sandbox_that_is_left_alone_sleeps_and_is_woken_with_what_its_session_had() 
     assert_eq!(world.call(&["env", "stop"]).code, 0);
     assert_eq!(modal.running().len(), 0);
     assert_eq!(modal.says("cat /workspace/file; echo $A $PWD"), "kept\n2 /usr\n");
-    assert_eq!(world.call(&["env", "rm"]).code, 0);
+    // Nobody loses files who does not say so.
+    let said = world.call(&["env", "rm"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(
+        said.stderr.contains("the files of modal/default are kept") && modal.running().is_empty(),
+        "{said:?}"
+    );
+    assert_eq!(modal.says("cat /workspace/file"), "kept\n");
+    assert_eq!(world.call(&["env", "rm", "--files"]).code, 0);
     assert_eq!(modal.running().len(), 0);
     assert_eq!(std::fs::read_to_string(world.hermes().join("modal_snapshots.json")).unwrap(), "{}\n");
 }
@@ -331,7 +343,7 @@ fn changed_settings_cost_no_file() {
             let said = world.run("true");
             assert_eq!(said.code, 125, "{said:?}");
             assert!(said.stderr.contains("container_cpu: 1 -> 2"), "{said:?}");
-            assert!(said.stderr.contains("farshell env rm modal/default"), "{said:?}");
+            assert!(said.stderr.contains("farshell env rm --files modal/default"), "{said:?}");
             std::fs::remove_file(&config).unwrap();
         }
         let said = world.call(&["run", "--json", "cat ~/file"]).json();
@@ -350,8 +362,8 @@ fn a_server_that_is_killed_at_any_step_leaves_one_sandbox() {
     // While one is made; while one that sleeps is brought back.
     for fresh in [true, false] {
         for step in 1.. {
-            let put_away = if fresh { "rm" } else { "stop" };
-            world.call(&["env", put_away, "modal/default"]);
+            let put_away: &[_] = if fresh { &["env", "rm", "--files"] } else { &["env", "stop"] };
+            world.call(put_away);
             let before = modal.requests();
             let mut running = world.command(&["run", "echo there"]).spawn().unwrap();
             let mut done = false;
@@ -374,4 +386,56 @@ fn a_server_that_is_killed_at_any_step_leaves_one_sandbox() {
             }
         }
     }
+}
+
+/// Modal's own clients give a snapshot 55 seconds, and lose one of many gigabytes. Here all of the ways to one take longer.
+#[test]
+fn a_long_snapshot_is_not_cut() {
+    const SLOW: &str = r#"{"ms":60000,"kind":"#;
+    let Some((by_hand, by_itself)) = Modal::new().zip(Modal::new()) else { return };
+    // Both clocks of Modal's go on meanwhile.
+    let by_hand = by_hand.idle("30000").with("TERMINAL_ISOLATION", "task");
+    let by_itself = by_itself.idle("30000").with("TERMINAL_LIFETIME_SECONDS", "1");
+    let run = |modal: &Modal, task: &str, command: &str| {
+        // What takes long says so on the way.
+        let said = modal.world().call(&["run", "--task", task, command]);
+        assert_eq!(said.code, 0, "{task}: {said:?}");
+        said.stdout
+    };
+    run(&by_hand, "stopped", "echo stopped > ~/file");
+    let stopped = by_hand.running();
+    run(&by_hand, "ended", "echo ended > ~/file");
+    let ended = by_hand.running().into_iter().find(|id| !stopped.contains(id)).unwrap();
+    by_itself.post("/emulator/faults", &format!(r#"[{SLOW}"slow-snapshot"}}]"#));
+    by_hand.post("/emulator/faults", &format!(r#"[{SLOW}"slow-snapshot"}},{SLOW}"slow-exit-snapshot"}}]"#));
+    by_hand.ask("POST", &format!("/emulator/end/{ended}/GENERIC_STATUS_KERNEL_OOM_KILL"));
+    let begun = Instant::now();
+    std::thread::scope(|all| {
+        // Farshell's own, while the way to the sandbox moves: it is taken once.
+        all.spawn(|| {
+            let stopping = by_hand.world().command(&["env", "stop", "modal/stopped"]).spawn().unwrap();
+            std::thread::sleep(Duration::from_secs(20));
+            by_hand.ask("POST", "/emulator/move-router");
+            let said = rig::finish(stopping);
+            assert_eq!((said.code, begun.elapsed() > SNAPSHOT), (0, true), "{said:?}");
+            let shown = by_hand.world().call(&["env", "show", "modal/stopped"]).stdout;
+            assert!(!shown.contains("keeps until"), "it never expires: {shown}");
+            assert_eq!(run(&by_hand, "stopped", "cat ~/file"), "stopped\n");
+        });
+        // What Modal takes when a sandbox ends otherwise.
+        all.spawn(|| {
+            let back = by_hand.world().call(&["run", "--task", "ended", "--json", "cat ~/file"]).json();
+            assert_eq!((&back["stdout"], begun.elapsed() > SNAPSHOT), (&"ended\n".into(), true), "{back}");
+        });
+        // What is taken because nobody has used the environment for long.
+        all.spawn(|| {
+            run(&by_itself, "default", "echo idle > ~/file");
+            while !by_itself.running().is_empty() {
+                assert!(begun.elapsed() < 5 * SNAPSHOT, "it is not put away");
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            assert!(begun.elapsed() > SNAPSHOT);
+            assert_eq!(run(&by_itself, "default", "cat ~/file"), "idle\n");
+        });
+    });
 }

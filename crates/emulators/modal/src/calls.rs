@@ -14,6 +14,7 @@ use hyper::body::Incoming;
 use prost::Message;
 use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -43,6 +44,8 @@ pub(crate) struct Kill(pub(crate) Arc<Notify>);
 
 /// How many answers are kept for those who ask again.
 const KEPT: usize = 4096;
+/// How long a snapshot may take if its caller does not say.
+const SNAPSHOT: Duration = Duration::from_secs(55);
 /// They only wait for something: nobody has to finish them for a caller who is gone.
 const WAITING: &[&str] = &["TaskExecWait", "SandboxWait", "SandboxGetTaskId", "SandboxGetExitSnapshot"];
 
@@ -137,7 +140,10 @@ impl Calls {
         kill: Kill,
         request: Request<Incoming>,
     ) -> Result<Response<Body>, Infallible> {
-        Ok(match self.try_answer(plane, kill, request).await {
+        let limit = limit(&request);
+        let answer = tokio::time::timeout(limit, self.try_answer(plane, kill, request)).await;
+        let over = |_| Err(Status::deadline_exceeded(format!("it took longer than {limit:?}")));
+        Ok(match answer.unwrap_or_else(over) {
             Ok(response) => response,
             Err(status) => status.into_http(),
         })
@@ -243,6 +249,12 @@ impl Calls {
                     if claims.sub != "auth" || self.world.faults.take(&["refused-token"], rpc).is_some() {
                         return Err(Status::unauthenticated("that is no auth token"));
                     }
+                    if let Some(token) = header("x-modal-sandbox-token") {
+                        let claims = self.world.signer.check(token).map_err(Status::unauthenticated)?;
+                        let made = self.world.sandbox(&claims.sub, true);
+                        let made = made.map_err(|_| Status::unauthenticated("that is no sandbox's token"))?;
+                        made.by_token.fetch_add(1, Ordering::Relaxed);
+                    }
                 }
                 if stranger {
                     request.extensions_mut().insert(Stranger);
@@ -283,6 +295,31 @@ impl Calls {
             _ => Err(Status::unavailable("the service is unavailable")),
         }
     }
+}
+
+/// How long a call may take before it is answered: what its caller says. What is not said is taken to be as Modal's own clients
+/// have it for a snapshot, and nothing else ends here.
+fn limit(request: &Request<Incoming>) -> Duration {
+    let said = request.headers().get("grpc-timeout").and_then(|value| value.to_str().ok()).and_then(told);
+    said.unwrap_or(match request.uri().path().ends_with("/TaskSnapshotFilesystem") {
+        true => SNAPSHOT,
+        false => Duration::MAX,
+    })
+}
+
+/// A duration as calls have it: at most eight digits and a unit.
+fn told(text: &str) -> Option<Duration> {
+    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    let number: u64 = digits.parse().ok()?;
+    Some(match unit {
+        "H" => Duration::from_secs(number * 3600),
+        "M" => Duration::from_secs(number * 60),
+        "S" => Duration::from_secs(number),
+        "m" => Duration::from_millis(number),
+        "u" => Duration::from_micros(number),
+        "n" => Duration::from_nanos(number),
+        _ => return None,
+    })
 }
 
 /// Never answers: the connection goes first.

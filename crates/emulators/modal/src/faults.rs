@@ -19,6 +19,8 @@ pub struct Fault {
     ///
     /// Of an answer: `warning` (`text` is sent along, for people).
     ///
+    /// Of a snapshot that is taken: `slow-snapshot` (`ms` more).
+    ///
     /// Of a sandbox that is made: `slow-start` (`ms` more), `start-error`; of one that ends: `exit-snapshot-error`,
     /// `slow-exit-snapshot` (`ms` more).
     pub kind: String,

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub(crate) struct Claims {
-    /// `auth`, or the task that the router lets its holder into.
+    /// `auth`, or the task that the router lets its holder into, or the id of a sandbox that its holder has made.
     pub(crate) sub: String,
     pub(crate) exp: u64,
 }
@@ -23,6 +23,11 @@ impl Signer {
 
     pub(crate) fn sign(&self, sub: &str, life: Duration) -> String {
         self.sign_until(sub, now() + life.as_secs())
+    }
+
+    /// It outlives the sandbox, which may be asked about then.
+    pub(crate) fn sign_of_sandbox(&self, id: &str) -> String {
+        self.sign(id, Duration::from_secs(365 * 24 * 3600))
     }
 
     pub(crate) fn sign_expired(&self, sub: &str) -> String {

@@ -269,7 +269,11 @@ impl TaskCommandRouter for Router {
         // Modal names what keeps a sandbox from being idle: processes, input and tunnels. This is none of them.
         sandbox.place().await?;
         let cell = Arc::clone(self.0.book().snapshots.entry(wish.snapshot_id.clone()).or_default());
-        let taken = cell.get_or_try_init(|| self.0.snapshot(&sandbox, ttl)).await;
+        let take = || async {
+            tokio::time::sleep(self.0.faults.delay("slow-snapshot", "")).await;
+            self.0.snapshot(&sandbox, ttl).await
+        };
+        let taken = cell.get_or_try_init(take).await;
         let image_id = taken.map_err(|error| Status::internal(format!("no snapshot: {error}")))?.clone();
         Ok(Response::new(TaskSnapshotFilesystemResponse { image_id }))
     }

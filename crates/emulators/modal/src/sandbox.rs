@@ -10,6 +10,7 @@ use farshell_modal_proto::client::generic_result::GenericStatus;
 use farshell_modal_proto::client::{self as proto, GenericResult};
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{OnceCell, watch};
@@ -37,6 +38,8 @@ pub(crate) struct Sandbox {
     pub(crate) wanted: watch::Sender<Option<GenericResult>>,
     /// All of it is over, its exit snapshot as well.
     pub(crate) done: watch::Sender<bool>,
+    /// How often somebody called who had the token that was given out with it.
+    pub(crate) by_token: AtomicU64,
     book: Mutex<Book>,
 }
 
@@ -110,6 +113,7 @@ impl Sandbox {
             exit_snapshot: watch::Sender::new(if on { ExitSnapshot::Pending } else { ExitSnapshot::Off }),
             wanted: watch::Sender::new(None),
             done: watch::Sender::new(false),
+            by_token: AtomicU64::new(0),
             book: Mutex::new(Book {
                 tags,
                 execs: HashMap::new(),

@@ -11,6 +11,7 @@ use axum::{Json, Router};
 use farshell_modal_proto::client::generic_result::GenericStatus;
 use serde_json::{Value, json};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
@@ -59,7 +60,8 @@ async fn sandboxes(State((world, _)): Shared) -> Json<Value> {
             };
             json!({ "id": sandbox.id, "task": sandbox.task, "second": sandbox.second, "phase": phase,
                 "created": sandbox.created, "name": sandbox.definition.name,
-                "gpu": crate::client::gpus(&sandbox.definition) })
+                "gpu": crate::client::gpus(&sandbox.definition),
+                "by_token": sandbox.by_token.load(Ordering::Relaxed) })
         })
         .collect();
     Json(list.into())

@@ -249,7 +249,7 @@ async fn files_that_are_nowhere_else_are_never_deleted_for_changed_settings() {
         assert_eq!(error.kind, Kind::SpecChanged, "{round}: {error}");
         assert!(error.message.contains("container_memory: 5120 -> 77"), "{round}: {error}");
         assert!(
-            error.hint.as_ref().unwrap().contains("farshell env rm daytona/default"),
+            error.hint.as_ref().unwrap().contains("farshell env rm --files daytona/default"),
             "{round}: {error:?}"
         );
         assert_eq!(rig.backends.story.destroyed.load(Ordering::SeqCst), 0, "{round}");
@@ -265,10 +265,33 @@ async fn files_that_are_nowhere_else_are_never_deleted_for_changed_settings() {
     // What is not to be kept may go.
     rig.config("terminal:\n  container_persistent: false\n");
     assert_eq!(keeper.run(request(&rig, "true")).await.unwrap_err().kind, Kind::SpecChanged);
-    assert_eq!(keeper.remove(named(false, false)).await.unwrap().removed.len(), 1);
+    assert_eq!(keeper.remove(named(false, true)).await.unwrap().removed.len(), 1);
     run(&rig, &keeper, "true").await;
     rig.config("terminal:\n  container_persistent: false\n  container_memory: 77\n");
     run(&rig, &keeper, "true").await;
+    rig.end(keeper).await;
+}
+
+#[tokio::test]
+async fn files_that_are_nowhere_else_are_deleted_only_by_name() {
+    let rig = Rig::new();
+    rig.backends.story.files_go.store(true, Ordering::SeqCst);
+    let keeper = rig.open().await;
+    run(&rig, &keeper, "true").await;
+    let kept =
+        KeptFiles { key: "daytona/default".into(), location: "the place itself, which is put away".into() };
+    // While it is there, when it sleeps, and with all others.
+    let all = RemoveRequest { all: true, force: true, ..RemoveRequest::default() };
+    for (request, count) in [(named(false, false), 1), (named(false, false), 2), (all, 3)] {
+        let result = keeper.remove(request).await.unwrap();
+        assert_eq!((&result.removed[..], &result.kept[..]), (&[kept.key.clone()][..], &[kept.clone()][..]));
+        assert_eq!(counts(&rig), (1, count, 0), "put away, and not destroyed");
+        assert_eq!(keeper.environment("default").await.unwrap().state, EnvironmentState::Stopped);
+    }
+    let result = keeper.remove(named(false, true)).await.unwrap();
+    assert_eq!((&result.removed[..], &result.kept[..]), (&[kept.key.clone()][..], &[][..]));
+    assert_eq!(counts(&rig).2, 1);
+    assert_eq!(keeper.environment("default").await.unwrap_err().kind, Kind::NotFound);
     rig.end(keeper).await;
 }
 

@@ -57,6 +57,8 @@ pub(crate) struct Story {
     pub(crate) news: Mutex<Vec<News>>,
     /// Files go with the place that they are in.
     pub(crate) files_go: AtomicBool,
+    /// It was put away, with the files that it has: it can be found.
+    asleep: AtomicBool,
     /// There is no room: whoever asks for a place waits in a queue.
     pub(crate) full: AtomicBool,
     /// How often nobody waited any more.
@@ -117,6 +119,7 @@ impl Place for Reachable {
 
     fn destroy(&self) -> BoxFuture<'_, Result<()>> {
         self.story.destroyed.fetch_add(1, Ordering::SeqCst);
+        self.story.asleep.store(false, Ordering::SeqCst);
         Box::pin(async move {
             if let Some(met) = &self.host {
                 self.story.hosts.answers(&met.host)?;
@@ -128,6 +131,7 @@ impl Place for Reachable {
 
     fn suspend(&self) -> BoxFuture<'_, Result<()>> {
         self.story.suspended.fetch_add(1, Ordering::SeqCst);
+        self.story.asleep.store(self.story.files_go.load(Ordering::SeqCst), Ordering::SeqCst);
         match self.story.stuck.lock().unwrap().is_some() {
             true => Box::pin(std::future::pending()),
             false => self.place.destroy(),
@@ -151,7 +155,8 @@ impl Place for Reachable {
     }
 
     fn sleeps(&self) -> bool {
-        self.found && self.story.sleeps.load(Ordering::SeqCst)
+        let story = &self.story;
+        self.found && (story.sleeps.load(Ordering::SeqCst) || story.asleep.load(Ordering::SeqCst))
     }
 
     fn rests_after(&self) -> Option<Duration> {
@@ -272,6 +277,7 @@ impl Backend for Counted {
                 return Err(Error::new(Kind::NotStarted, "provisioning", "nobody waits any more"));
             }
             self.story.gone.store(false, Ordering::SeqCst);
+            self.story.asleep.store(false, Ordering::SeqCst);
             Ok(self.reachable(self.local.provision(spec, progress).await?, false))
         })
     }
@@ -285,7 +291,11 @@ impl Backend for Counted {
             if self.story.gone.load(Ordering::SeqCst) {
                 return Ok(None);
             }
-            Ok(self.local.find(spec).await?.map(|place| self.reachable(place, true)))
+            let found = match self.story.asleep.load(Ordering::SeqCst) {
+                true => Some(self.local.provision(spec, &()).await?),
+                false => self.local.find(spec).await?,
+            };
+            Ok(found.map(|place| self.reachable(place, true)))
         })
     }
 

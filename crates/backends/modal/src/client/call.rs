@@ -7,7 +7,7 @@ use prost::Message;
 use std::future::Future;
 use std::time::Duration;
 use tokio::time::Instant;
-use tonic::{Response, Status};
+use tonic::{Request, Response, Status};
 
 /// The shortest pause that a server can ask for.
 const LEAST: Duration = Duration::from_millis(100);
@@ -36,6 +36,16 @@ pub(crate) struct Attempt {
     pub(crate) throttled: u32,
     pub(crate) since: Duration,
     pub(crate) throttled_since: Duration,
+    /// How long it may take.
+    pub(crate) limit: Duration,
+}
+
+impl Attempt {
+    /// Lets the server know how long it has: one that is not told takes what it finds usual, which for a snapshot of many
+    /// gigabytes is too little. Not for answers that come in pieces, which take as long as they take.
+    pub(crate) fn limit<Q>(self, request: &mut Request<Q>) {
+        request.set_timeout(self.limit);
+    }
 }
 
 /// A name for one call, the same for all its attempts.
@@ -68,6 +78,7 @@ pub(crate) async fn repeat<T, F: Future<Output = Result<Made<T>>>>(
             throttled,
             since: if number > 0 { begun.elapsed() } else { Duration::ZERO },
             throttled_since: throttled_since.map_or(Duration::ZERO, |since| since.elapsed()),
+            limit: patience.limit,
         };
         let fault = match tokio::time::timeout(patience.limit, make(attempt)).await {
             Ok(Ok(Made::Answer(answer))) => return Ok(answer.into_inner()),

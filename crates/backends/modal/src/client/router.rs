@@ -2,7 +2,7 @@
 //!
 //! The token expires, and the server may move: then Modal is asked again, by one for all.
 
-use super::call::{Made as Answered, Patience, repeat};
+use super::call::{Attempt, Made as Answered, Patience, repeat};
 use super::channel::Server;
 use super::error::{ClientError, Fault, Result};
 use super::sandbox::Begun;
@@ -158,8 +158,14 @@ impl Router {
         refused
     }
 
-    /// One attempt; with another token if the first was refused.
-    async fn once<Q, R, F>(&self, request: Q, send: impl Fn(Wire, Request<Q>) -> F) -> Result<Answered<R>>
+    /// One attempt, of which the server is told how long it may take, or none that has a limit; with another token if the first
+    /// was refused.
+    async fn once<Q, R, F>(
+        &self,
+        attempt: Option<Attempt>,
+        request: Q,
+        send: impl Fn(Wire, Request<Q>) -> F,
+    ) -> Result<Answered<R>>
     where
         Q: Clone,
         F: Future<Output = std::result::Result<Response<R>, Status>>,
@@ -171,6 +177,9 @@ impl Router {
             if let Ok(mut value) = AsciiMetadataValue::try_from(format!("Bearer {}", line.jwt)) {
                 value.set_sensitive(true);
                 request.metadata_mut().insert("authorization", value);
+            }
+            if let Some(attempt) = attempt {
+                attempt.limit(&mut request);
             }
             let wire = TaskCommandRouterClient::new(line.channel.clone())
                 .max_decoding_message_size(MAX_MESSAGE)
@@ -199,7 +208,7 @@ impl Router {
         F: Future<Output = std::result::Result<Response<R>, Status>>,
     {
         let patience = Patience { limit, throttle: self.inner.client.throttle(), ..PATIENCE };
-        repeat(what, patience, |_| self.once(request.clone(), &send)).await
+        repeat(what, patience, |attempt| self.once(Some(attempt), request.clone(), &send)).await
     }
 
     /// For answers that come in pieces; no retries.
@@ -214,7 +223,7 @@ impl Router {
         F: Future<Output = std::result::Result<Response<R>, Status>>,
     {
         let patience = Patience { retries: 0, throttle: self.inner.client.throttle(), ..PATIENCE };
-        repeat(what, patience, |_| self.once(request.clone(), &send)).await
+        repeat(what, patience, |_| self.once(None, request.clone(), &send)).await
     }
 
     /// Takes a snapshot of all files, which never expires. Gives the image's id. What runs goes on.

@@ -166,6 +166,7 @@ impl Client {
                     wire.sandbox_create_v2(request).await
                 })
                 .await?;
+            self.sandbox_tokens().keep(&answer.sandbox_id, &answer.sandbox_token);
             Made { id: answer.sandbox_id, task: answer.task_id, access: answer.command_router_access }
         };
         match made.id.is_empty() {
@@ -184,12 +185,18 @@ impl Client {
         let limit = if wait.is_zero() { USUAL } else { Duration::from_secs_f32(timeout) + MARGIN };
         let first = first(id);
         let answer = self
-            .call("looking at the sandbox", limit, With::Token, request, |mut wire, request| async move {
-                match first {
-                    true => wire.sandbox_wait(request).await,
-                    false => wire.sandbox_wait_v2(request).await,
-                }
-            })
+            .call(
+                "looking at the sandbox",
+                limit,
+                With::Sandbox(id),
+                request,
+                |mut wire, request| async move {
+                    match first {
+                        true => wire.sandbox_wait(request).await,
+                        false => wire.sandbox_wait_v2(request).await,
+                    }
+                },
+            )
             .await?;
         Ok(Ended::of(answer.result))
     }
@@ -202,7 +209,7 @@ impl Client {
         let request = SandboxTerminateRequest { sandbox_id: id.to_owned() };
         let first = first(id);
         let asked = self
-            .call("ending the sandbox", USUAL, With::Token, request, |mut wire, request| async move {
+            .call("ending the sandbox", USUAL, With::Sandbox(id), request, |mut wire, request| async move {
                 match first {
                     true => wire.sandbox_terminate(request).await,
                     false => wire.sandbox_terminate_v2(request).await,
@@ -317,12 +324,18 @@ impl Client {
         let request = SandboxTagsGetRequest { sandbox_id: id.to_owned() };
         let first = first(id);
         let answer = self
-            .call("reading the sandbox's tags", USUAL, With::Token, request, |mut wire, request| async move {
-                match first {
-                    true => wire.sandbox_tags_get(request).await,
-                    false => wire.sandbox_tags_get_v2(request).await,
-                }
-            })
+            .call(
+                "reading the sandbox's tags",
+                USUAL,
+                With::Sandbox(id),
+                request,
+                |mut wire, request| async move {
+                    match first {
+                        true => wire.sandbox_tags_get(request).await,
+                        false => wire.sandbox_tags_get_v2(request).await,
+                    }
+                },
+            )
             .await?;
         Ok(untagged(answer.tags))
     }
@@ -338,12 +351,18 @@ impl Client {
             tags: tags(labels),
         };
         let first = first(id);
-        self.call("setting the sandbox's tags", USUAL, With::Token, request, |mut wire, request| async move {
-            match first {
-                true => wire.sandbox_tags_set(request).await,
-                false => wire.sandbox_tags_set_v2(request).await,
-            }
-        })
+        self.call(
+            "setting the sandbox's tags",
+            USUAL,
+            With::Sandbox(id),
+            request,
+            |mut wire, request| async move {
+                match first {
+                    true => wire.sandbox_tags_set(request).await,
+                    false => wire.sandbox_tags_set_v2(request).await,
+                }
+            },
+        )
         .await
     }
 
@@ -360,7 +379,7 @@ impl Client {
             .call(
                 "looking for what the sandbox left",
                 limit,
-                With::Token,
+                With::Sandbox(id),
                 request,
                 |mut wire, request| async move {
                     match first {
@@ -392,7 +411,7 @@ impl Client {
             .call(
                 "looking for the sandbox's task",
                 limit,
-                With::Token,
+                With::Sandbox(id),
                 request,
                 |mut wire, request| async move {
                     match first {
@@ -423,7 +442,7 @@ impl Client {
         }
         let request = SandboxGetCommandRouterAccessRequest { target: Some(Target::SandboxId(id.to_owned())) };
         let answer = self
-            .call(what, USUAL, With::Token, request, |mut wire, request| async move {
+            .call(what, USUAL, With::Sandbox(id), request, |mut wire, request| async move {
                 wire.sandbox_get_command_router_access(request).await
             })
             .await?;

@@ -1,20 +1,24 @@
-//! Short-lived tokens: fetched by one, used by all, renewed before they expire.
+//! Short-lived tokens: fetched by one, used by all, renewed before they expire; and those of sandboxes.
 
 use super::error::Result;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use farshell_engine::random::jitter;
 use serde::Deserialize;
+use std::collections::VecDeque;
 use std::future::Future;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::time::Instant;
+use tonic::metadata::{AsciiMetadataValue, MetadataMap};
 
 /// How long a token lives that does not say so.
 const USUAL: Duration = Duration::from_secs(20 * 60);
 /// The pause after a renewal that failed, and the longest.
 const PAUSE: Duration = Duration::from_millis(500);
 const LONGEST: Duration = Duration::from_secs(60);
+/// Of how many sandboxes tokens are kept: more than a home has at once.
+const SANDBOXES: usize = 256;
 
 /// How long a JWT is valid from now on. Nobody checks its signature here: it is the server that has to believe it.
 pub(crate) fn remaining(jwt: &str) -> Option<Duration> {
@@ -110,6 +114,47 @@ impl Token {
     }
 }
 
+/// Tokens that Modal gives out with a sandbox, for calls about it by whoever made it. Whoever finds it later has none, and
+/// needs none.
+#[derive(Default)]
+pub(crate) struct SandboxTokens {
+    /// Oldest first.
+    known: Mutex<VecDeque<(String, AsciiMetadataValue)>>,
+}
+
+impl std::fmt::Debug for SandboxTokens {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SandboxTokens")
+    }
+}
+
+impl SandboxTokens {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<(String, AsciiMetadataValue)>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn keep(&self, id: &str, token: &str) {
+        let Ok(mut value) = AsciiMetadataValue::try_from(token) else { return };
+        if token.is_empty() {
+            return;
+        }
+        value.set_sensitive(true);
+        let mut known = self.lock();
+        known.retain(|(other, _)| other != id);
+        known.push_back((id.to_owned(), value));
+        while known.len() > SANDBOXES {
+            known.pop_front();
+        }
+    }
+
+    /// Adds a sandbox's token to a call, if there is one.
+    pub(crate) fn put(&self, id: &str, headers: &mut MetadataMap) {
+        if let Some((_, value)) = self.lock().iter().find(|(other, _)| other == id) {
+            headers.insert("x-modal-sandbox-token", value.clone());
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::error::{ClientError, Fault};
@@ -158,5 +203,25 @@ mod tests {
         assert_eq!(token.get(refuse).await.unwrap(), good);
         tokio::time::advance(Duration::from_secs(200)).await;
         assert!(token.get(refuse).await.is_err());
+    }
+
+    #[test]
+    fn tokens_of_sandboxes_are_bounded_and_their_own() {
+        let tokens = SandboxTokens::default();
+        let of = |id: &str| {
+            let mut headers = MetadataMap::new();
+            tokens.put(id, &mut headers);
+            headers.get("x-modal-sandbox-token").map(|value| value.to_str().unwrap().to_owned())
+        };
+        tokens.keep("sb-1", "one");
+        tokens.keep("sb-2", "");
+        tokens.keep("sb-3", "not\na token");
+        assert_eq!((of("sb-1"), of("sb-2"), of("sb-3")), (Some("one".to_owned()), None, None));
+        tokens.keep("sb-1", "newer");
+        assert_eq!(of("sb-1").as_deref(), Some("newer"));
+        for number in 0..SANDBOXES {
+            tokens.keep(&format!("sb-x{number}"), "other");
+        }
+        assert_eq!((of("sb-1"), of("sb-x0").is_some()), (None, true));
     }
 }

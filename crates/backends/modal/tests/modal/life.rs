@@ -3,8 +3,11 @@
 use crate::rig::{Heard, Rig, until};
 use farshell_engine::Kind;
 use farshell_engine::backend::{Backend, Support};
+use farshell_modal_proto::client::Sandbox;
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sandbox_is_made_and_found_again_with_its_state() {
@@ -40,6 +43,34 @@ async fn a_sandbox_is_made_and_found_again_with_its_state() {
     assert!(rig.backend().find(&rig.spec()).await.unwrap().is_none());
     assert!(rig.backend().survey().await.unwrap().is_empty());
     assert!(rig.running().await.is_empty());
+}
+
+/// As Modal's own client does, which is the only one that knows what for.
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_about_a_sandbox_have_the_token_that_came_with_it() {
+    let Some(rig) = Rig::new() else { return };
+    let client = rig.client();
+    let app = client.app("hermes-agent").await.unwrap();
+    let image = client.image(&app, "debian:12", |_: &str| ()).await.unwrap();
+    let make = async |key: &str| {
+        let definition = Sandbox { image_id: image.clone(), timeout_secs: 600, ..Sandbox::default() };
+        client.create(key, &app, definition, &BTreeMap::new()).await.unwrap().id
+    };
+    let (one, two) = (make("one").await, make("two").await);
+    let came = |id: &str| {
+        rig.sandboxes().iter().find(|sandbox| sandbox["id"] == id).unwrap()["by_token"].as_u64().unwrap()
+    };
+    assert_eq!((came(&one), came(&two)), (0, 0));
+    client.set_tags(&one, &BTreeMap::from([("a".to_owned(), "b".to_owned())])).await.unwrap();
+    assert_eq!(client.tags(&one).await.unwrap()["a"], "b");
+    assert_eq!(client.ended(&one, Duration::ZERO).await.unwrap(), None);
+    assert_eq!((came(&one), came(&two)), (3, 0));
+    // Whoever finds it has none, and may ask as well.
+    let other = rig.client();
+    assert_eq!(other.ended(&one, Duration::ZERO).await.unwrap(), None);
+    other.terminate(&one).await.unwrap();
+    client.terminate(&two).await.unwrap();
+    assert_eq!((came(&one), came(&two)), (3, 1));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -128,7 +128,10 @@ async fn a_snapshot_that_is_gone_is_an_error_that_offers_the_image() {
         assert_eq!(error.kind, Kind::Unavailable, "{error}");
         assert!(error.message.contains("is gone: it has expired or was deleted"), "{error}");
         let hint = error.hint.unwrap();
-        assert!(hint.contains("farshell env rm modal/default") && hint.contains("debian:12"), "{hint}");
+        assert!(
+            hint.contains("farshell env rm --files modal/default") && hint.contains("debian:12"),
+            "{hint}"
+        );
         assert!(rig.running().await.is_empty());
     }
     rig.backend().find(&rig.spec()).await.unwrap().unwrap().destroy().await.unwrap();

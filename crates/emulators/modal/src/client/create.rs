@@ -36,6 +36,7 @@ pub(super) fn second(world: &Arc<World>, wish: SandboxCreateV2Request) -> Reply<
             jwt: token(world, &sandbox),
             url: world.router.borrow().clone(),
         }),
+        sandbox_token: world.signer.sign_of_sandbox(&sandbox.id),
         ..Default::default()
     }))
 }

@@ -35,6 +35,16 @@ async fn tokens_are_checked() {
     assert_eq!(plain.sandbox_list_v2(other).await.unwrap_err().code(), Code::Unauthenticated);
     plain.sandbox_list_v2(modal.ask(wish())).await.unwrap();
 
+    // One of a sandbox is not needed, and has to be one.
+    let told = |token: &str| {
+        let mut ask = modal.ask(wish());
+        ask.metadata_mut().insert("x-modal-sandbox-token", token.parse().unwrap());
+        ask
+    };
+    for wrong in ["a.b.c", sandbox.jwt.as_str()] {
+        assert_eq!(plain.sandbox_list_v2(told(wrong)).await.unwrap_err().code(), Code::Unauthenticated);
+    }
+
     // The router wants its own, for that task.
     let mut none = sandbox.clone();
     none.jwt = String::new();

@@ -83,6 +83,20 @@ async fn it_is_over_after_its_time() {
     }
 }
 
+/// As Modal's own clients have it, which is too little for many gigabytes. What has begun goes on, and is found by its name.
+#[tokio::test]
+async fn who_sets_no_limit_has_55_seconds() {
+    let Some(emulator) = Emulator::start(&[]) else { return };
+    let modal = emulator.client().await;
+    let sandbox = modal.sandbox().await;
+    emulator.arm(r#"[{"kind":"slow-snapshot","ms":57000}]"#);
+    let begun = std::time::Instant::now();
+    let cut = sandbox.snapshot_as("big", Some(-1)).await.unwrap_err();
+    assert_eq!((cut.code(), begun.elapsed().as_secs() >= 55), (Code::DeadlineExceeded, true), "{cut}");
+    let image = sandbox.snapshot_as("big", Some(-1)).await.unwrap();
+    assert_eq!(emulator.http("GET", "snapshots", ""), format!("[\"{image}\"]"), "it is one");
+}
+
 #[tokio::test]
 async fn a_long_chain() {
     let Some(emulator) = Emulator::start(&[]) else { return };
