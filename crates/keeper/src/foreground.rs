@@ -58,6 +58,17 @@ const ACTIVE: u8 = 1;
 const OVER: u8 = 2;
 
 impl Foreground {
+    fn new(process: Process, instance: String) -> Self {
+        Self {
+            process: Mutex::new(process),
+            instance,
+            stage: AtomicU8::new(PENDING),
+            size: Mutex::new(None),
+            anew: OnceLock::new(),
+            promoted: watch::Sender::new(None),
+        }
+    }
+
     pub(crate) fn process(&self) -> Process {
         self.lock().clone()
     }
@@ -155,6 +166,16 @@ impl Recent {
                 self.known.remove(&oldest);
             }
         }
+    }
+
+    /// Gives the one that is there already, if that is the same command.
+    fn insert_new(&mut self, foreground: Arc<Foreground>) -> Option<Arc<Foreground>> {
+        let id = foreground.lock().id.clone();
+        let known = self.known.get(&id).filter(|known| known.instance == foreground.instance).cloned();
+        if known.is_none() {
+            self.insert(foreground);
+        }
+        known
     }
 
     pub(crate) fn remove(&mut self, id: &str) {
@@ -256,15 +277,8 @@ impl Inner {
         Ok(Job { plan, foreground, entered, start, promotion, resolved, audited, askpass, _pending: pending })
     }
 
-    pub(crate) fn remember_foreground(&self, process: Process, entered: &Use) -> Arc<Foreground> {
-        let foreground = Arc::new(Foreground {
-            process: Mutex::new(process),
-            instance: entered.live.instance(),
-            stage: AtomicU8::new(PENDING),
-            size: Mutex::new(None),
-            anew: OnceLock::new(),
-            promoted: watch::Sender::new(None),
-        });
+    fn remember_foreground(&self, process: Process, entered: &Use) -> Arc<Foreground> {
+        let foreground = Arc::new(Foreground::new(process, entered.live.instance()));
         self.recent().insert(Arc::clone(&foreground));
         foreground
     }
@@ -392,7 +406,8 @@ impl Inner {
         process
     }
 
-    /// Takes up a foreground command of which only its outpost knows.
+    /// Takes up a foreground command of which only its outpost knows. Somebody may have done so a moment ago, or have started
+    /// it here: then it is that one's. Of two, only one would hear what becomes of it.
     pub(crate) fn adopt_foreground(
         self: &Arc<Self>,
         status: &Status,
@@ -406,9 +421,13 @@ impl Inner {
             promotion.describe(&mut process);
         }
         result::update(&mut process, status, now());
-        let audited = self.audited_before(&process);
-        let foreground = self.remember_foreground(process, &entered);
+        let foreground = Arc::new(Foreground::new(process.clone(), entered.live.instance()));
         foreground.stage.store(ACTIVE, Ordering::SeqCst);
+        let known = self.recent().insert_new(Arc::clone(&foreground));
+        if let Some(known) = known {
+            return known;
+        }
+        let audited = self.audited_before(&process);
         drop(Attended {
             inner: Arc::clone(self),
             foreground: Arc::clone(&foreground),
@@ -548,14 +567,9 @@ mod tests {
     }
 
     fn foreground() -> Foreground {
-        Foreground {
-            process: Mutex::new(Process::default()),
-            instance: "i".into(),
-            stage: AtomicU8::new(ACTIVE),
-            size: Mutex::new(None),
-            anew: OnceLock::new(),
-            promoted: watch::Sender::new(None),
-        }
+        let foreground = Foreground::new(Process::default(), "i".into());
+        foreground.stage.store(ACTIVE, Ordering::SeqCst);
+        foreground
     }
 
     /// Whoever asks while a process ends may get both answers in the wrong order, and it was shown as running for ever.
@@ -579,5 +593,21 @@ mod tests {
             assert_eq!((foreground.process().state, foreground.active()), (state, false));
             assert!(foreground.process().note.unwrap().contains("why"));
         }
+    }
+
+    #[test]
+    fn a_command_is_taken_up_once() {
+        let of = |instance: &str| {
+            let process = Process { id: "p".into(), ..Process::default() };
+            Arc::new(Foreground::new(process, instance.into()))
+        };
+        let mut recent = Recent::default();
+        let first = of("i");
+        assert!(recent.insert_new(Arc::clone(&first)).is_none());
+        assert!(Arc::ptr_eq(&recent.insert_new(of("i")).unwrap(), &first));
+        assert!(Arc::ptr_eq(&recent.get("p").unwrap(), &first));
+        // Under the same id, in another outpost: another command.
+        assert!(recent.insert_new(of("j")).is_none());
+        assert_eq!((recent.get("p").unwrap().instance.as_str(), recent.order.len()), ("j", 1));
     }
 }

@@ -1,6 +1,6 @@
 //! A keeper that dies, and the one after it: what goes on.
 
-use crate::rig::{Life, Rig, ended, events_of, leave_at, until, whole};
+use crate::rig::{Life, PATIENCE, Rig, ended, events_of, leave_at, until, whole};
 use farshell_api::event::EventKind;
 use farshell_api::process::{LogQuery, ProcessState, StdinRequest};
 use farshell_api::run::{OnTimeout, Size, StartRequest};
@@ -72,22 +72,26 @@ fn a_promise_to_go_on_in_the_background_is_kept() {
     life.die();
     let life = Life::begin(&rig);
     life.on(async {
-        let attach = AttachTo {
-            id: "promised".into(),
-            target: Some(rig.target("default")),
-            instance,
-            from: 2,
-            screen: false,
-            until_closed: false,
-            size: None,
+        let follow = || async {
+            let attach = AttachTo {
+                id: "promised".into(),
+                target: Some(rig.target("default")),
+                instance: instance.clone(),
+                from: 2,
+                screen: false,
+                until_closed: false,
+                size: None,
+            };
+            let stream = life.keeper.stream(Open { start: None, attach: Some(attach) }, &()).await.unwrap();
+            assert!(!stream.process.background);
+            let mut capture = Capture::unlimited();
+            let end = tokio::time::timeout(PATIENCE, stream.follow(&mut capture)).await.unwrap().unwrap();
+            let StreamEnd::Detached(process, _) = end else { panic!("{end:?}") };
+            assert!(process.background && process.notify_on_complete);
+            assert_eq!(process.command.lossy(), "echo a; sleep 1000");
         };
-        let stream = life.keeper.stream(Open { start: None, attach: Some(attach) }, &()).await.unwrap();
-        assert!(!stream.process.background);
-        let mut capture = Capture::unlimited();
-        let end = stream.follow(&mut capture).await.unwrap();
-        let StreamEnd::Detached(process, _) = end else { panic!("{end:?}") };
-        assert!(process.background && process.notify_on_complete);
-        assert_eq!(process.command.lossy(), "echo a; sleep 1000");
+        // All come at once, while the keeper itself finds what runs: all follow the same one, and hear of it.
+        tokio::join!(follow(), follow(), follow(), follow());
         let found = life.keeper.process("promised").await.unwrap();
         assert_eq!((found.state, found.background), (ProcessState::Running, true));
         assert!(found.duration_ms > 5900, "{}", found.duration_ms);
