@@ -2,7 +2,8 @@
 # Processes that the run left behind.
 #
 # Everything that a test starts has the run's private directory in its arguments, its environment, its program's path or its
-# working directory: outposts run below it, and what they start inherits TMPDIR or HOME.
+# working directory: outposts run below it, and what they start inherits TMPDIR or HOME. What inherits neither is known by the
+# number that outposts give to what they start, if its outpost is gone.
 
 # Prints the numbers of processes that belong to this run and live.
 survivors() {
@@ -28,13 +29,39 @@ processes_of() {
     done
 }
 
+# Prints the numbers of processes that an outpost has started since this run began, and that it does not have any more: none is
+# above them. (Its number is a limit of locks, which it counts down from 2^62.)
+orphans() {
+    local pid began stat up
+    began=$(began_at "$$")
+    for pid in $(grep -sE '^Max file locks +[2-4][0-9]{18} ' /proc/[0-9]*/limits | cut -d/ -f3); do
+        { read -r stat <"/proc/$pid/stat"; } 2>/dev/null || continue
+        [[ ${stat##*) } != [ZX]* ]] && (($(began_at "$pid") >= began)) || continue
+        up=$pid
+        while [[ -n $up && $up != [01] && $(readlink "/proc/$up/exe") != */farshell-outpost* ]]; do
+            up=$(parent_of "$up")
+        done
+        [[ -n $up && $up != [01] ]] || echo "$pid"
+    done
+}
+
+# began_at NUMBER: when a process began, in ticks since this machine did.
+began_at() {
+    local stat
+    { read -r stat <"/proc/$1/stat"; } 2>/dev/null || { echo 0; return; }
+    # shellcheck disable=SC2086  # the words behind the name, of which it is the twentieth
+    set -- ${stat##*) }
+    echo "${20}"
+}
+
 # Fails if a process of this run is still there, after listing and killing it.
 no_survivors() {
     local left pid tries=20
     # What was killed a moment ago may take a moment to go.
-    while left=$(survivors) && [[ -n $left ]] && ((tries--)); do
+    while left=$(survivors; orphans) && [[ -n $left ]] && ((tries--)); do
         sleep 0.25
     done
+    left=$(sort -un <<<"$left")
     if [[ -z $left ]]; then
         echo "no process is left"
         return 0

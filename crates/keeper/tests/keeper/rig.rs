@@ -459,9 +459,17 @@ impl Rig {
         daemons.iter().copied().filter(own).collect()
     }
 
+    /// What they run is left to whoever comes to their places next.
     pub(crate) fn kill_outposts(&self) {
         for pid in self.outposts() {
             signal(pid, rustix::process::Signal::KILL);
+        }
+    }
+
+    /// With all that they run.
+    pub(crate) fn end_outposts(&self) {
+        for pid in self.outposts() {
+            signal(pid, rustix::process::Signal::TERM);
         }
     }
 }
@@ -475,7 +483,7 @@ impl Drop for Rig {
         while quiet < 10 && Instant::now() < deadline {
             let outposts = self.outposts();
             quiet = if outposts.is_empty() { quiet + 1 } else { 0 };
-            outposts.iter().for_each(|pid| signal(*pid, rustix::process::Signal::TERM));
+            self.end_outposts();
             std::thread::sleep(Duration::from_millis(if std::thread::panicking() { 30 } else { 1 }));
         }
     }
