@@ -170,31 +170,32 @@ fn remove(args: &EnvRemoveArgs, how: How, forget: bool) -> Outcome {
     if args.json {
         output::print_json(&result)?;
     } else {
-        let done = if stop { "put away" } else { "ended" };
-        for key in &result.removed {
-            notice(&format!("environment {key} is {done}"));
-        }
-        for forgotten in &result.forgotten {
-            let left = plain(&forgotten.left);
-            output::tell(&format!(
-                "farshell: environment {} is forgotten, not ended: {left}\n",
-                forgotten.key
-            ));
-        }
-        for kept in &result.kept {
-            let (location, key) = (plain(&kept.location), &kept.key);
-            output::tell(&format!(
-                "farshell: the files of {key} are kept in {location}\nhint: `farshell env rm --files {key}` removes them\n"
-            ));
-        }
-        for refusal in &result.failed {
-            output::print_error(&refusal.error);
-        }
+        tell(&result, if stop { "put away" } else { "ended" });
         if result.removed.is_empty() && result.forgotten.is_empty() && result.failed.is_empty() {
             notice("there is no such environment");
         }
     }
     Ok(if result.failed.is_empty() { 0 } else { code::FAILED })
+}
+
+/// Says what has become of environments.
+pub(crate) fn tell(result: &RemoveResult, done: &str) {
+    for key in &result.removed {
+        notice(&format!("environment {key} is {done}"));
+    }
+    for forgotten in &result.forgotten {
+        let left = plain(&forgotten.left);
+        output::tell(&format!("farshell: environment {} is forgotten, not ended: {left}\n", forgotten.key));
+    }
+    for kept in &result.kept {
+        let (location, key) = (plain(&kept.location), &kept.key);
+        output::tell(&format!(
+            "farshell: the files of {key} are kept in {location}\nhint: `farshell env rm --files {key}` removes them\n"
+        ));
+    }
+    for refusal in &result.failed {
+        output::print_error(&refusal.error);
+    }
 }
 
 /// The environments that are meant. There may be none.

@@ -3,6 +3,7 @@
 use crate::args::{ServerCommand, StatusArgs, StopArgs};
 use crate::output::{self, Outcome, Stop, Style, code, notice};
 use crate::{reach, times};
+use farshell_api::environment::RemoveRequest;
 use farshell_api::server::{ServerStatus, StopRequest};
 use farshell_client::Client;
 use farshell_client::home::Files;
@@ -108,6 +109,10 @@ fn stop(args: &StopArgs) -> Outcome {
     let files = Files::of(&home);
     let server = Server { pid: files.pid(), files: files.clone() };
     let stopped = crate::runtime()?.block_on(async {
+        if args.remove_environments && !args.force {
+            // Before it is told to end: a place may need long to be put away.
+            remove_all(&files, args.json).await?;
+        }
         let asked = ask(&files, args.remove_environments);
         if args.force {
             // It has its chance, however it uses it.
@@ -138,6 +143,23 @@ fn stop(args: &StopArgs) -> Outcome {
         notice("no server runs");
     }
     Ok(0)
+}
+
+/// Ends all environments, and says what became of them. What failed is tried once more by the server when it ends.
+async fn remove_all(files: &Files, quiet: bool) -> Result<(), Stop> {
+    let client = match Client::connect(&files.home).await {
+        Ok(client) => client,
+        Err(error) if error.kind == "not_found" => return Ok(()),
+        Err(error) => return Err(error.into()),
+    };
+    let all = RemoveRequest { all: true, force: true, ..RemoveRequest::default() };
+    let result =
+        crate::progress::told("removing environments", async { Ok::<_, Stop>(client.remove(&all).await?) })
+            .await?;
+    if !quiet {
+        crate::env::tell(&result, "ended");
+    }
+    Ok(())
 }
 
 /// Asks it to stop. False if there is none.

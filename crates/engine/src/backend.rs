@@ -171,6 +171,12 @@ pub trait Place: Send + Sync + std::fmt::Debug {
         std::time::Duration::from_secs(600)
     }
 
+    /// Whether [`Place::destroy`] deletes files that were to be kept, and that are nowhere else. `None`: what the settings say
+    /// from which it was made.
+    fn holds_the_only_files(&self) -> Option<bool> {
+        None
+    }
+
     /// What is to be known of what was kept, for people: until when, say. Known once it was put away.
     fn keepsake(&self) -> Option<String> {
         None

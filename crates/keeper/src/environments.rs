@@ -200,6 +200,10 @@ impl Environments {
             Ok(difference)
         };
         allowed(&slot.lock())?;
+        if slot.runs_unknown().await {
+            let difference = spec::difference(&slot.lock().row.spec, &resolved.spec);
+            return Err(refused(&slot.key, &difference, false));
+        }
         let place = match &live {
             Some(_) => None,
             None => match self.place_of(slot).await {

@@ -121,10 +121,13 @@ impl Foreground {
         *self.size.lock().unwrap_or_else(PoisonError::into_inner) = size;
     }
 
-    /// What the outpost says of it now. Its end is the last word: an answer from before may come after it.
+    /// What the outpost says of it now. Its end is the last word: an answer from before may come after it. That it was lost is
+    /// not the outpost's word.
     pub(crate) fn update(&self, status: &Status) -> Process {
         let mut process = self.lock();
-        if finished(process.state) {
+        if process.state == ProcessState::Lost {
+            process.note = None;
+        } else if finished(process.state) {
             return process.clone();
         }
         result::update(&mut process, status, now());
@@ -407,13 +410,13 @@ impl Inner {
     }
 
     /// Takes up a foreground command of which only its outpost knows. Somebody may have done so a moment ago, or have started
-    /// it here: then it is that one's. Of two, only one would hear what becomes of it.
+    /// it here: then it is that one's. Of two, only one would hear what becomes of it. None: it is a background process here.
     pub(crate) fn adopt_foreground(
         self: &Arc<Self>,
         status: &Status,
         task: &str,
         entered: Use,
-    ) -> Arc<Foreground> {
+    ) -> Option<Arc<Foreground>> {
         let mut process = blank_from(status, &entered);
         task.clone_into(&mut process.task);
         let promotion = Promotion::recorded(&entered.slot, &status.id);
@@ -424,8 +427,13 @@ impl Inner {
         let foreground = Arc::new(Foreground::new(process.clone(), entered.live.instance()));
         foreground.stage.store(ACTIVE, Ordering::SeqCst);
         let known = self.recent().insert_new(Arc::clone(&foreground));
-        if let Some(known) = known {
+        if known.is_some() {
             return known;
+        }
+        // Looked at after that: whoever makes one of a foreground command remembers it first.
+        if self.unfinished_of(status.id.as_str()).is_some() {
+            self.recent().remove(status.id.as_str());
+            return None;
         }
         let audited = self.audited_before(&process);
         drop(Attended {
@@ -434,7 +442,7 @@ impl Inner {
             id: status.id.clone(),
             held: Some((entered, promotion, audited)),
         });
-        foreground
+        Some(foreground)
     }
 }
 
@@ -445,6 +453,19 @@ fn blank_from(status: &Status, entered: &Use) -> Process {
     }
     let plan = Plan { id: status.id.clone(), request, background: false, beside: status.session.is_none() };
     Process { session: status.session.as_ref().map(ToString::to_string), ..blank(&plan, entered) }
+}
+
+/// A command that was only followed, and can't be any more: it runs on, or has ended, and nobody can say. Only the outpost itself
+/// knows that there was none.
+pub(crate) fn begun_and_lost(error: Error) -> Error {
+    match error.kind {
+        Kind::NotFound | Kind::NotStarted | Kind::UnknownOutcome => error,
+        _ => {
+            let message = format!("the outcome is unknown: {}", error.message);
+            let hint = "check in the place whether the command took effect before you run it again";
+            Error::new(Kind::UnknownOutcome, error.operation, message).with_hint(hint)
+        }
+    }
 }
 
 /// What became of a command that nobody can ask about any more, in the words of its place.
@@ -496,6 +517,7 @@ impl Drop for Attended {
                     match ended {
                         Ok(status) => drop(inner.over(&foreground, &status, Some(audited))),
                         Err(error) => {
+                            let error = with_epitaph(begun_and_lost(error), &entered.live);
                             foreground.failed(&error);
                             audited.ended(audit::failure(&error), Some(entered.live.identity.clone()));
                         }
@@ -609,5 +631,21 @@ mod tests {
         // Under the same id, in another outpost: another command.
         assert!(recent.insert_new(of("j")).is_none());
         assert_eq!((recent.get("p").unwrap().instance.as_str(), recent.order.len()), ("j", 1));
+    }
+
+    #[test]
+    fn what_was_followed_and_lost_is_never_said_not_to_have_begun() {
+        for kind in
+            [Kind::TimedOut, Kind::Unavailable, Kind::PermissionDenied, Kind::System, Kind::Disconnected]
+        {
+            let foreground = foreground();
+            foreground.failed(&begun_and_lost(Error::new(kind, "following p", "the line is dead")));
+            assert_eq!(foreground.process().state, ProcessState::Lost, "{kind:?}");
+            // The outpost knows better, when it is back.
+            let ended = foreground.update(&status(&serde_json::json!({"Ended": {"Exited": 3}}), 9));
+            assert_eq!((ended.state, ended.exit_code, ended.note), (ProcessState::Ended, Some(3), None));
+        }
+        let none = begun_and_lost(Error::new(Kind::NotFound, "following p", "there is none"));
+        assert_eq!(none.kind, Kind::NotFound);
     }
 }

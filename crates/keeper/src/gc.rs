@@ -25,7 +25,10 @@ impl Inner {
                         if request.remove
                             && let Err(error) = self.remove_found(&*backend, &one).await
                         {
-                            item.error = Some(error.to_string());
+                            item.error = Some(match &error.hint {
+                                Some(hint) => format!("{error}: {hint}"),
+                                None => error.to_string(),
+                            });
                         }
                         found.push(item);
                     }

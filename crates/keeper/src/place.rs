@@ -126,6 +126,10 @@ impl Place for Kept {
         self.place.suspend_limit()
     }
 
+    fn holds_the_only_files(&self) -> Option<bool> {
+        self.place.holds_the_only_files()
+    }
+
     fn keepsake(&self) -> Option<String> {
         self.place.keepsake()
     }

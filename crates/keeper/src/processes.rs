@@ -28,7 +28,7 @@ const UNREAD: Duration = Duration::from_secs(10);
 /// How long an outpost may take to say how a process is, for somebody who only wants to see it.
 const GLANCE: Duration = Duration::from_secs(5);
 /// How long an environment that is being found again is waited for.
-const RECOVERY: Duration = Duration::from_secs(30);
+pub(crate) const RECOVERY: Duration = Duration::from_secs(30);
 /// How long a process that has ended is waited for to be recorded as that.
 const RECORDED: Duration = Duration::from_secs(5);
 /// How long an outpost may take for an answer, beside what it is asked to wait.

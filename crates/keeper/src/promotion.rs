@@ -15,12 +15,17 @@ use farshell_protocol::ProcessId;
 use farshell_protocol::process::State;
 use farshell_store::{Insert, ProcessRow};
 use serde_json::{Value, json};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
 
 /// Where an environment's record keeps them.
 const KEY: &str = "promotions";
+/// In what is recorded beside a process.
+const PROMOTED: &str = "promoted";
+/// How long a command that waits for its session is believed to do so.
+const ASKED_AGAIN: Duration = Duration::from_secs(30);
 
 /// When a command is made a background process, and as what.
 #[derive(Debug)]
@@ -109,6 +114,13 @@ impl Promotion {
     }
 }
 
+/// The commands for which something was promised.
+pub(crate) fn promised(slot: &Slot) -> HashSet<String> {
+    let inner = slot.lock();
+    let all = inner.row.settings.get(KEY).and_then(Value::as_object);
+    all.into_iter().flat_map(|all| all.keys().cloned()).collect()
+}
+
 /// Forgets what was promised for commands that have ended meanwhile.
 pub(crate) fn keep_only(slot: &Slot, running: impl Fn(&str) -> bool) {
     change(slot, |promotions| promotions.retain(|id, _| running(id)));
@@ -176,10 +188,19 @@ impl Inner {
             instance: Some(live.instance()),
             watch_offset: 0,
             watch_state: json!({}),
-            detail: promotion.detail.clone(),
+            detail: promoted_detail(&promotion.detail),
         };
         match self.common.store.insert_process(row.clone(), None).await {
             Ok(Insert::Inserted) => {}
+            // The same one, which somebody else has made one of: whoever asked for it twice under its id is told twice.
+            Ok(Insert::Exists(known))
+                if known.instance.as_ref() == Some(&live.instance())
+                    && known.detail["command"] == promotion.detail["command"] =>
+            {
+                self.recent().remove(id.as_str());
+                foreground.promoted(&known.process);
+                return Ok(known.process);
+            }
             Ok(Insert::Exists(_)) => {
                 let message = "its id is that of a background process";
                 return Err(Error::new(Kind::AlreadyExists, format!("keeping {id} alive"), message));
@@ -202,6 +223,20 @@ impl Inner {
     }
 }
 
+/// What is recorded beside a process that began as a foreground command.
+fn promoted_detail(detail: &Value) -> Value {
+    let mut detail = detail.clone();
+    if let Some(fields) = detail.as_object_mut() {
+        fields.insert(PROMOTED.into(), true.into());
+    }
+    detail
+}
+
+/// Whether it was one whose caller has to be told that it goes on in the background.
+pub(crate) fn was_promoted(row: &ProcessRow) -> bool {
+    row.detail.get(PROMOTED).and_then(Value::as_bool).unwrap_or_default()
+}
+
 /// Returns when a command has run for so long. The time in which it waited for its session does not count.
 /// `first`: how long it can't have been yet. `started` is told when it begins, if it had to wait.
 pub(crate) async fn time_is_up(
@@ -216,10 +251,12 @@ pub(crate) async fn time_is_up(
         tokio::time::sleep(left).await;
         left = match live.outpost.status(id.clone()).await {
             Ok(status) => match status.state {
-                State::Queued => {
-                    started.notified().await;
-                    after
-                }
+                // That it began may have been said on a line that was dead already: it is asked again then.
+                State::Queued => match tokio::time::timeout(after.min(ASKED_AGAIN), started.notified()).await
+                {
+                    Ok(()) => after,
+                    Err(_) => Duration::ZERO,
+                },
                 State::Running => match after.checked_sub(Duration::from_micros(status.elapsed_us)) {
                     Some(left) if !left.is_zero() => left,
                     _ => return,

@@ -8,7 +8,7 @@ use crate::askpass;
 use crate::background::{begun, pause};
 use crate::ending::{Ending, REMOVING, Why};
 use crate::environments::{Environments, outpost_replaced};
-use crate::promotion::keep_only;
+use crate::promotion::{keep_only, promised};
 use crate::slot::{Live, Phase, Slot};
 use crate::{Inner, from_store, now};
 use farshell_api::environment::EnvironmentState;
@@ -29,6 +29,22 @@ const STAY: Duration = Duration::from_secs(10);
 
 const LOST: &str = "the outpost that ran it is gone: nobody can say how it ended";
 
+/// What an earlier keeper has left in an environment.
+struct Left {
+    /// Foreground commands that are to go on in the background.
+    promised: HashSet<String>,
+    /// Since when this keeper is at it.
+    begun: Instant,
+    /// Background processes.
+    rows: Vec<ProcessRow>,
+}
+
+impl Left {
+    fn is_nothing(&self) -> bool {
+        self.rows.is_empty() && self.promised.is_empty()
+    }
+}
+
 impl Inner {
     /// # Errors
     /// The records can't be read.
@@ -40,12 +56,14 @@ impl Inner {
             self.remember(&row);
             processes.entry(row.process.environment.clone()).or_default().push(row);
         }
+        let begun = Instant::now();
         for row in environments {
             let rows = processes.remove(&row.key).unwrap_or_default();
             let slot = self.environments.restore(row);
             let Ok(life) = Arc::clone(&slot.life).try_lock_owned() else { continue };
             let inner = Arc::clone(self);
-            self.common.tasks.spawn(async move { inner.find_again(slot, life, rows).await });
+            let left = Left { promised: promised(&slot), begun, rows };
+            self.common.tasks.spawn(async move { inner.find_again(slot, life, left).await });
         }
         // Those of environments of which nothing is left.
         for mut row in processes.into_values().flatten() {
@@ -54,18 +72,19 @@ impl Inner {
         Ok(())
     }
 
-    async fn find_again(self: &Arc<Self>, slot: Arc<Slot>, life: OwnedMutexGuard<()>, rows: Vec<ProcessRow>) {
+    async fn find_again(self: &Arc<Self>, slot: Arc<Slot>, life: OwnedMutexGuard<()>, left: Left) {
         let state = {
             let mut inner = slot.lock();
             // Until they are found, or known to be gone, nothing is ended in which they may run.
-            inner.unseen = u32::try_from(rows.len()).unwrap_or(u32::MAX);
+            inner.unseen = u32::try_from(left.rows.len()).unwrap_or(u32::MAX);
             inner.row.state
         };
         let mut life = Some(life);
         let mut attempt = 0;
         match state {
-            EnvironmentState::Stopped | EnvironmentState::Failed if rows.is_empty() => return,
-            EnvironmentState::Ending if rows.is_empty() => return self.end_again(&slot).await,
+            EnvironmentState::Stopped if left.rows.is_empty() => return,
+            EnvironmentState::Failed if left.is_nothing() => return,
+            EnvironmentState::Ending if left.rows.is_empty() => return self.end_again(&slot).await,
             _ => {}
         }
         loop {
@@ -81,7 +100,7 @@ impl Inner {
             };
             match found {
                 Ok(live) => {
-                    self.take_up(&slot, &live, rows).await;
+                    self.take_up(&slot, &live, left).await;
                     slot.seen();
                     return;
                 }
@@ -89,7 +108,7 @@ impl Inner {
                     if attempt == 0 {
                         self.environments.failed(&slot, &error).await;
                     }
-                    if rows.is_empty() {
+                    if left.is_nothing() {
                         return;
                     }
                     // What runs there may well run on: it is not given up, and calls get their turn meanwhile.
@@ -100,7 +119,8 @@ impl Inner {
                 }
             }
         }
-        for mut row in rows {
+        keep_only(&slot, |id| !left.promised.contains(id));
+        for mut row in left.rows {
             self.complete(&mut row, ProcessState::Lost, Some(LOST.into()), None).await;
         }
         slot.seen();
@@ -125,19 +145,23 @@ impl Inner {
     }
 
     /// Takes up what runs in an environment that was found again.
-    async fn take_up(self: &Arc<Self>, slot: &Arc<Slot>, live: &Arc<Live>, rows: Vec<ProcessRow>) {
-        let ours: HashSet<String> = rows.iter().map(|row| row.process.id.clone()).collect();
+    async fn take_up(self: &Arc<Self>, slot: &Arc<Slot>, live: &Arc<Live>, left: Left) {
+        let Left { promised, begun, rows } = left;
+        // Those that were recorded before, and those that were started here meanwhile.
+        let ours = |id: &str| self.unfinished_of(id).is_some() || rows.iter().any(|row| row.process.id == id);
         // Foreground commands of the earlier keeper: nobody follows them, but the environment must stay for them.
         if let Ok(all) = live.outpost.processes().await {
             let running = |status: &&Status| matches!(status.state, State::Running | State::Queued);
             let ids: HashSet<&str> = all.iter().filter(running).map(|status| status.id.as_str()).collect();
-            keep_only(slot, |id| ids.contains(id) && !ours.contains(id));
+            keep_only(slot, |id| !promised.contains(id) || (ids.contains(id) && !ours(id)));
             for status in all {
                 let running = matches!(status.state, State::Running | State::Queued);
                 if running && status.id.as_str().starts_with(askpass::PREFIX) {
-                    // Nobody answers it any more, and a sudo may be waiting.
-                    let _ = live.outpost.kill(vec![status.id], askpass::GRACE).await;
-                } else if running && !ours.contains(status.id.as_str()) {
+                    // Of an earlier keeper: nobody answers it any more, and a sudo may be waiting.
+                    if Duration::from_micros(status.elapsed_us) > begun.elapsed() {
+                        let _ = live.outpost.kill(vec![status.id], askpass::GRACE).await;
+                    }
+                } else if running && !ours(status.id.as_str()) {
                     let entered = slot.adopt(live, false);
                     let task = slot.lock().row.tasks.first().cloned().unwrap_or_default();
                     self.adopt_foreground(&status, &task, entered);

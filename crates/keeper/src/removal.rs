@@ -6,11 +6,11 @@ use crate::slot::{Live, Phase, Slot};
 use crate::{Inner, api_error};
 use farshell_api::environment::{Forgotten, KeptFiles, Refusal, RemoveRequest, RemoveResult};
 use farshell_api::run::Target;
-use farshell_engine::backend::Backend;
+use farshell_engine::backend::{Backend, Place as _};
 use farshell_engine::{Error, Kind, Result, Spec, TaskName};
 use farshell_protocol::process::State;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Where files are that no place keeps for another one: what would delete them only ends what runs.
 const ITSELF: &str = "the place itself, which is put away";
@@ -18,6 +18,8 @@ const ITSELF: &str = "the place itself, which is put away";
 const NOTICED: Duration = Duration::from_secs(10);
 /// How long others may take who make the environment, or look for it.
 const TURN: Duration = Duration::from_secs(120);
+/// The same for those who put it away: longer than any place may take.
+const ENDING: Duration = Duration::from_secs(1800);
 /// How long an outpost may take to say what runs.
 const LIST: Duration = Duration::from_secs(10);
 /// How long an outpost may take for a kill, beside the grace.
@@ -66,8 +68,7 @@ impl Inner {
                 self.common.tasks.spawn(async move {
                     // What only waits in a queue is given up, and does not keep this waiting.
                     let waiter = Waiter::to_remove(&slot);
-                    let life = tokio::time::timeout(TURN, slot.life.lock()).await;
-                    let _life = life.map_err(|_| still_made(&slot.key))?;
+                    let _life = turn(&slot).await?;
                     drop(waiter);
                     let had = inner.environments.backend_of(&slot);
                     let keeps =
@@ -124,10 +125,21 @@ impl Inner {
 
     /// Whether there is a place, and whoever removes it deletes files that are nowhere else.
     async fn holds_the_only_files(&self, slot: &Slot, had: &Result<(Arc<dyn Backend>, Spec)>) -> bool {
-        let Ok((backend, _)) = had else { return false };
-        let would = slot.lock().holds_the_only_files(&**backend);
-        // What can't be asked may be there.
-        would && (slot.live().is_some() || !matches!(self.environments.place_of(slot).await, Ok(None)))
+        let would = match had {
+            Ok((backend, _)) => slot.lock().holds_the_only_files(&**backend),
+            // Settings that can't be read now say nothing about files.
+            Err(_) => slot.lock().keeps(),
+        };
+        let place = match slot.live() {
+            Some(live) => Some(Arc::clone(&live.place)),
+            None => match self.environments.place_of(slot).await {
+                Ok(place) => place,
+                // What can't be asked may be there, if anybody was ever in it.
+                Err(_) => return would && slot.lock().was().is_some(),
+            },
+        };
+        // The place knows with what it was made; the settings may be other ones since.
+        place.is_some_and(|place| place.holds_the_only_files().unwrap_or(would))
     }
 
     /// At the end of the server: what is not to outlive it is put away, unless something runs in it.
@@ -144,15 +156,19 @@ impl Inner {
     /// Says what is left, if it was forgotten. The caller holds the environment's lock.
     async fn remove_one(self: &Arc<Self>, slot: &Arc<Slot>, how: How, why: Why) -> Result<Option<String>> {
         let live = slot.live();
+        let unknown = slot.runs_unknown().await;
         let busy = {
             let mut inner = slot.lock();
             if inner.retired {
                 return Ok(None);
             }
-            let busy = inner.busy();
-            if busy && !how.force {
+            if inner.busy() && !how.force {
                 return Err(in_use(&slot.key, inner.foreground, inner.background + inner.unseen));
             }
+            if unknown && !how.force {
+                return Err(runs_unknown(&slot.key));
+            }
+            let busy = inner.busy() || unknown;
             // Calls that come from here on wait, and make it anew.
             slot.change_phase(&mut inner, Phase::Ending);
             busy
@@ -192,9 +208,29 @@ struct How {
     forget: bool,
 }
 
-fn still_made(key: &str) -> Error {
-    let message = format!("it is being made or looked for, and that was not over after {} s", TURN.as_secs());
-    Error::new(Kind::Busy, format!("removing environment {key}"), message).with_hint("try again")
+/// Waits until nobody else is at it. Whoever puts it away may need long for that, and is waited for.
+async fn turn(slot: &Slot) -> Result<tokio::sync::MutexGuard<'_, ()>> {
+    let begun = Instant::now();
+    loop {
+        if let Ok(life) = tokio::time::timeout(TURN, slot.life.lock()).await {
+            return Ok(life);
+        }
+        let ending = matches!(slot.lock().phase, Phase::Ending);
+        if !ending || begun.elapsed() > ENDING {
+            let doing = if ending { "put away" } else { "made or looked for" };
+            let message =
+                format!("it is being {doing}, and that was not over after {} s", begun.elapsed().as_secs());
+            return Err(Error::new(Kind::Busy, format!("removing environment {}", slot.key), message)
+                .with_hint("try again"));
+        }
+    }
+}
+
+/// Something runs of which nobody here knows.
+pub(crate) fn runs_unknown(key: &str) -> Error {
+    let message = "in use: something runs in it that was started by a server that is gone, or whose connection was lost";
+    Error::new(Kind::Busy, format!("removing environment {key}"), message)
+        .with_hint("`--force` ends that, too")
 }
 
 /// Says what was not done, and what there is to do about it.

@@ -1,9 +1,10 @@
 //! A process's output, input and terminal, live.
 
-use crate::foreground::{Finished, Job};
+use crate::foreground::{Finished, Job, begun_and_lost, with_epitaph};
 use crate::gate::{Cleared, Permit};
-use crate::processes::{Known, Reached, gone, once_there};
+use crate::processes::{Known, RECOVERY, Reached, gone, once_there};
 use crate::progress::{Observer, Progress, told};
+use crate::promotion::was_promoted;
 use crate::request::{Plan, Way, check_size, invalid};
 use crate::{Control, Inner, Origin, Stream, StreamEnd, signals};
 use farshell_api::process::{KillResult, Process};
@@ -40,6 +41,8 @@ pub(crate) enum Work {
     Over {
         from: u64,
     },
+    /// It has become a background process.
+    Promoted,
 }
 
 impl Inner {
@@ -132,6 +135,14 @@ impl Inner {
             Err(error) if error.kind == Kind::NotFound && to.target.is_some() => self.asked_for(&to).await?,
             other => other?,
         };
+        // Whoever ran it comes back when its time was up already.
+        if let Known::Background(row) = &known
+            && to.target.is_some()
+            && was_promoted(row)
+            && !finished(row.process.state)
+        {
+            return Ok(self.opened(row.process.clone(), 0, None, None, Work::Promoted));
+        }
         let reached = self.reach(&known).await;
         let process = self.process(&to.id).await?;
         let Some(reached) = reached else {
@@ -187,20 +198,24 @@ impl Inner {
         let live = match slot.live() {
             Some(live) => live,
             None => {
-                let _life = slot.life.lock().await;
+                // It is being found again. What takes longer is another one that is made.
+                let _life = tokio::time::timeout(RECOVERY, slot.life.lock()).await.map_err(|_| missing())?;
                 slot.live().ok_or_else(missing)?
             }
         };
         if to.instance.as_ref().is_some_and(|expected| *expected != live.instance()) {
             return Err(lost(&to.id));
         }
-        // The recovery that was waited for may have found it.
-        if let Some(foreground) = self.recent().get(&to.id) {
-            return Ok(Known::Foreground(foreground));
+        // The recovery that was waited for may have found it, and made a background process of it.
+        if let Ok(known) = self.known(&to.id).await {
+            return Ok(known);
         }
         let status = live.outpost.status(id).await?;
         let entered = slot.adopt(&live, false);
-        Ok(Known::Foreground(self.adopt_foreground(&status, &target.task, entered)))
+        match self.adopt_foreground(&status, &target.task, entered) {
+            Some(foreground) => Ok(Known::Foreground(foreground)),
+            None => self.known(&to.id).await,
+        }
     }
 }
 
@@ -224,12 +239,12 @@ impl Stream {
                 live: Arc::clone(&job.entered.live),
             }),
             Work::Attach { reached, .. } => Some(reached.clone()),
-            Work::Over { .. } => None,
+            Work::Over { .. } | Work::Promoted => None,
         };
         let known = match &self.work {
             Work::Start(job) => Some(Known::Foreground(Arc::clone(&job.foreground))),
             Work::Attach { known, .. } => Some(known.clone()),
-            Work::Over { .. } => None,
+            Work::Over { .. } | Work::Promoted => None,
         };
         Control {
             inner: Arc::clone(&self.inner),
@@ -254,6 +269,7 @@ impl Stream {
             Work::Attach { known, reached, attach } => {
                 inner.follow_attached(known, reached, attach, sink).await
             }
+            Work::Promoted => Ok(StreamEnd::Detached(process, PROMOTED.into())),
             Work::Over { from } => {
                 let total = process.stdout_bytes.saturating_add(process.stderr_bytes);
                 if from < total {
@@ -288,7 +304,7 @@ impl Inner {
                 Err(Error::new(Kind::NotStarted, format!("following {}", reached.id), message))
             }
             (Known::Foreground(foreground), Ok(status)) => Ok(StreamEnd::Ended(foreground.update(&status))),
-            (Known::Foreground(_), Err(error)) => Err(error),
+            (Known::Foreground(_), Err(error)) => Err(with_epitaph(begun_and_lost(error), &reached.live)),
             (Known::Background(row), ended) => {
                 // How it ended is what is recorded of that.
                 if let Some(unfinished) = self.unfinished_of(&row.process.id) {

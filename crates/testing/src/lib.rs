@@ -10,6 +10,7 @@ use farshell_engine::{Environment, Result, RunOptions};
 use farshell_protocol::SessionName;
 use farshell_protocol::process::{End, State, Status};
 use farshell_protocol::session::Mode;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// No command of a test takes longer, on a machine that does much else.
@@ -43,6 +44,13 @@ pub fn remove_all(backend: impl Backend + 'static) {
         runtime.block_on(async {
             let all = async {
                 for found in backend.survey().await.unwrap_or_default() {
+                    // With its files, which those who only clean up leave.
+                    if let Some(task) = found.task.clone() {
+                        let spec = Spec { task, lease: REMOVAL, settings: BTreeMap::new() };
+                        if let Ok(Some(place)) = backend.find(&spec).await {
+                            let _ = place.destroy().await;
+                        }
+                    }
                     let _ = backend.remove_found(&found).await;
                 }
             };

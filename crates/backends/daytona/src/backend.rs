@@ -2,13 +2,13 @@
 
 use crate::client::{Client, Sandbox, State};
 use crate::config::Config;
-use crate::ensure::{ensure, remove};
+use crate::ensure::{ensure, keeps, remove, stop};
 use crate::error::{explain, first_contact};
 use crate::labels::{self, Whose};
 use crate::place::DaytonaPlace;
-use crate::{check, survey};
+use crate::{check, steps, survey};
 use farshell_engine::backend::{
-    Backend, BoxFuture, Capabilities, Finding, Found, Place, Progress, Spec, Support,
+    Backend, BoxFuture, Capabilities, Finding, Found, Place, Progress, Spec, Support, TaskName,
 };
 use farshell_engine::{Error, Kind, Result, credentials, owner};
 use std::path::PathBuf;
@@ -130,11 +130,20 @@ impl Backend for Daytona {
             let what = || format!("removing {}", found.name);
             // Looked at again: an id that was made up must not cost anybody a sandbox.
             match client.get(&found.id).await.map_err(|e| first_contact(explain(what(), e)))? {
-                None => Ok(()),
-                Some(sandbox) if sandbox.labels.get(labels::OWNER) == Some(&owner) => {
-                    remove(&client, &sandbox.id).await.map_err(first_contact)
+                Some(sandbox) if sandbox.labels.get(labels::OWNER) != Some(&owner) => {
+                    Err(Error::new(Kind::NotFound, what(), "the sandbox is not of this home"))
                 }
-                Some(_) => Err(Error::new(Kind::NotFound, what(), "the sandbox is not of this home")),
+                // Its files are in it and nowhere else: what costs is stopped, and the rest is for whoever names it.
+                Some(sandbox) if keeps(&sandbox) == Some(true) && !steps::sleeps(&sandbox.state) => {
+                    stop(&client, &sandbox.id).await.map_err(first_contact)
+                }
+                Some(sandbox) if keeps(&sandbox) == Some(true) => {
+                    let task = found.task.as_ref().map_or("TASK", TaskName::as_str);
+                    Err(Error::new(Kind::Busy, what(), format!("it has the only files of task {task}"))
+                        .with_hint(format!("`farshell env rm --files daytona/{task}` deletes it with them")))
+                }
+                Some(sandbox) => remove(&client, &sandbox.id).await.map_err(first_contact),
+                None => Ok(()),
             }
         })
     }

@@ -237,6 +237,11 @@ async fn adjust(client: &Client, config: &Config, spec: &Spec, owner: &str, sand
 /// How long a sandbox may take to go.
 const GO: Duration = Duration::from_secs(60);
 
+/// Whether its files were to be kept when it was made: what is not, Daytona deletes when it stops.
+pub(crate) fn keeps(sandbox: &Sandbox) -> Option<bool> {
+    sandbox.auto_delete_interval.map(|minutes| minutes != 0.0)
+}
+
 /// Deletes a sandbox, and waits until nothing runs in it any more. If it is gone already, that is no error.
 pub(crate) async fn remove(client: &Client, id: &str) -> Result<()> {
     let what = "deleting the sandbox";

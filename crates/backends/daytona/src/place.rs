@@ -33,6 +33,8 @@ pub(crate) struct DaytonaPlace {
     lease: Duration,
     /// It was found put away.
     asleep: bool,
+    /// Its files were to be kept, as far as Daytona says.
+    keeps: Option<bool>,
     limits: Vec<Limit>,
     known: Mutex<Known>,
 }
@@ -62,6 +64,7 @@ impl DaytonaPlace {
             image: image.to_owned(),
             lease,
             asleep: steps::sleeps(&sandbox.state),
+            keeps: ensure::keeps(sandbox),
             limits: limits(sandbox, disk),
             known: Mutex::default(),
         }
@@ -203,6 +206,10 @@ impl Place for DaytonaPlace {
         // Whether its files are worth keeping was settled when it was made, and Daytona knows: what is not to be kept it deletes
         // when it stops.
         Box::pin(ensure::stop(&self.client, &self.id))
+    }
+
+    fn holds_the_only_files(&self) -> Option<bool> {
+        self.keeps
     }
 
     fn limits(&self) -> Vec<Limit> {

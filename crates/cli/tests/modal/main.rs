@@ -270,7 +270,7 @@ fn variables_that_are_forwarded_are_there_and_in_no_snapshot() {
 fn gc_lists_and_ends_what_nobody_claims() {
     let Some(modal) = Modal::new() else { return };
     let world = modal.world();
-    modal.says("true");
+    modal.says("echo kept > ~/file");
     assert_eq!(world.json(&["gc", "--json"])["found"], serde_json::json!([]), "it is claimed");
     let running = modal.running();
     // The server's records are lost, and with them what is known of the sandbox.
@@ -288,6 +288,13 @@ fn gc_lists_and_ends_what_nobody_claims() {
     let gone = &removed["found"][0];
     assert_eq!((gone["name"].as_str(), gone.get("error")), (Some(name), None), "{removed}");
     assert!(modal.running().is_empty());
+    // The only files are for whoever names them.
+    let stays = world.call(&["gc", "--yes"]);
+    assert_eq!(stays.code, 125, "{stays:?}");
+    assert!(stays.stderr.contains("`farshell env rm --files modal/default` deletes it"), "{stays:?}");
+    assert_eq!(modal.says("cat ~/file"), "kept\n");
+    world.call(&["env", "stop"]);
+    assert_eq!(world.call(&["env", "rm", "--files", "modal/default"]).code, 0);
     assert_eq!(world.json(&["gc", "--json"])["found"], serde_json::json!([]));
 }
 
@@ -386,6 +393,20 @@ fn a_server_that_is_killed_at_any_step_leaves_one_sandbox() {
             }
         }
     }
+}
+
+#[test]
+fn a_server_that_is_to_remove_everything_keeps_the_only_files_and_says_so() {
+    let Some(modal) = Modal::new() else { return };
+    let world = modal.world();
+    modal.says("echo kept > ~/file");
+    // Longer than a server may take to end.
+    modal.post("/emulator/faults", r#"[{"ms":40000,"kind":"slow-snapshot"}]"#);
+    let said = world.call(&["server", "stop", "--remove-environments"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(said.stderr.contains("the files of modal/default are kept"), "{said:?}");
+    assert!(modal.running().is_empty());
+    assert_eq!(modal.says("cat ~/file"), "kept\n");
 }
 
 /// Modal's own clients give a snapshot 55 seconds, and lose one of many gigabytes. Here all of the ways to one take longer.

@@ -1,10 +1,11 @@
 //! Hosts that are away for a while: what is on them is not gone, and nobody else is asked about it.
 
-use crate::rig::{Life, Rig, ended, events_of, until, whole};
+use crate::rig::{Life, Rig, ended, events_of, leave_at, until, whole};
 use farshell_api::environment::{EnvironmentState, GcRequest, RemoveRequest};
 use farshell_api::event::EventKind;
 use farshell_api::process::{LogQuery, Process, ProcessState};
-use farshell_api::run::{RunRequest, StartRequest};
+use farshell_api::run::{OnTimeout, RunRequest, StartRequest};
+use farshell_api::stream::Open;
 use farshell_engine::{Error, Kind};
 use farshell_keeper::Keeper;
 use std::sync::atomic::Ordering;
@@ -154,6 +155,71 @@ async fn what_runs_on_during_an_outage_is_not_taken_for_idle() {
     assert_eq!(events_of(&keeper, EventKind::EnvironmentFailed).await.len(), 1);
     until("with its outpost", || async { rig.outposts().is_empty() }).await;
     rig.end(keeper).await;
+}
+
+/// Nobody follows it any more, and nobody here counts it: it is asked for before anything ends.
+#[tokio::test]
+async fn what_runs_on_during_an_outage_is_not_ended_in_passing() {
+    let rig = on("a", "");
+    let hosts = &rig.backends.story.hosts;
+    let keeper = rig.open().await;
+    let (begun, after) = (rig.home().join("begun"), rig.home().join("after"));
+    let command = format!("touch '{}'; sleep 1000; touch '{}'", begun.display(), after.display());
+    let start = StartRequest { session: "other".into(), ..start(&rig, &command) };
+    let running = tokio::spawn({
+        let (keeper, request) = (keeper.clone(), whole(start));
+        async move { keeper.run(request).await }
+    });
+    until("it runs", || async { begun.exists() }).await;
+    hosts.leave("a", Kind::Unavailable);
+    assert_eq!(running.await.unwrap().unwrap_err().kind, Kind::UnknownOutcome);
+    hosts.come_back();
+    says(&rig, &keeper, "true").await;
+    for stop in [true, false] {
+        let refused = keeper.remove(RemoveRequest { stop, ..remove(false, false) }).await.unwrap();
+        assert!(refused.removed.is_empty(), "{refused:?}");
+        assert!(refused.failed[0].error.message.contains("something runs in it"), "{refused:?}");
+    }
+    settings(&rig, "b", "");
+    let error = keeper.run(request(&rig, "true")).await.unwrap_err();
+    assert_eq!(error.kind, Kind::SpecChanged, "{error}");
+    assert_eq!(rig.outposts().len(), 1);
+    // Whoever insists ends it.
+    assert_eq!(keeper.remove(remove(true, false)).await.unwrap().removed, ["ssh/default"]);
+    assert!(!after.exists());
+    rig.end(keeper).await;
+}
+
+/// There is no background process that would have to be found.
+#[test]
+fn a_promise_is_kept_although_its_host_was_away_when_the_server_came_back() {
+    let rig = on("a", "");
+    let hosts = &rig.backends.story.hosts;
+    let life = Life::begin(&rig);
+    life.on(async {
+        let start = StartRequest {
+            id: Some("promised".into()),
+            timeout: Some(2.0),
+            on_timeout: OnTimeout::Background,
+            ..start(&rig, "echo a; sleep 1000")
+        };
+        let open = Open { start: Some(Box::new(start)), attach: None };
+        leave_at("a\n", life.keeper.stream(open, &()).await.unwrap()).await;
+    });
+    life.die();
+    hosts.leave("a", Kind::Unavailable);
+    let life = Life::begin(&rig);
+    life.on(async {
+        let keeper = &life.keeper;
+        until("it is looked for", || async { state(keeper).await == Some(EnvironmentState::Failed) }).await;
+        hosts.come_back();
+        until("it is a background process", || async {
+            keeper.process("promised").await.is_ok_and(|process| process.background)
+        })
+        .await;
+        assert_eq!(keeper.kill("promised", Default::default()).await.unwrap().survivors, 0);
+    });
+    life.end(rig);
 }
 
 /// A command that ends while nobody can ask for it, and the host is away for longer than an environment is kept idle.

@@ -288,9 +288,28 @@ async fn files_that_are_nowhere_else_are_deleted_only_by_name() {
         assert_eq!(counts(&rig), (1, count, 0), "put away, and not destroyed");
         assert_eq!(keeper.environment("default").await.unwrap().state, EnvironmentState::Stopped);
     }
+    // Settings that can't be read say nothing about files.
+    run(&rig, &keeper, "true").await;
+    rig.config("terminal: [");
+    let result = keeper.remove(named(false, false)).await.unwrap();
+    assert_eq!((&result.kept[..], counts(&rig).2), (&[kept.clone()][..], 0));
+    rig.config("");
     let result = keeper.remove(named(false, true)).await.unwrap();
     assert_eq!((&result.removed[..], &result.kept[..]), (&[kept.key.clone()][..], &[][..]));
     assert_eq!(counts(&rig).2, 1);
+    assert_eq!(keeper.environment("default").await.unwrap_err().kind, Kind::NotFound);
+    rig.end(keeper).await;
+}
+
+#[tokio::test]
+async fn where_nobody_ever_was_no_files_are_said_to_be_kept() {
+    let rig = Rig::new();
+    rig.backends.story.files_go.store(true, Ordering::SeqCst);
+    rig.backends.broken.store(true, Ordering::SeqCst);
+    let keeper = rig.open().await;
+    assert!(keeper.run(request(&rig, "true")).await.is_err());
+    let result = keeper.remove(RemoveRequest { force: true, ..named(false, false) }).await.unwrap();
+    assert_eq!((&result.removed[..], &result.kept[..]), (&["daytona/default".to_owned()][..], &[][..]));
     assert_eq!(keeper.environment("default").await.unwrap_err().kind, Kind::NotFound);
     rig.end(keeper).await;
 }

@@ -106,6 +106,79 @@ fn a_promise_to_go_on_in_the_background_is_kept() {
     life.end(rig);
 }
 
+/// Whoever ran it comes back when its time was up before.
+#[test]
+fn one_who_comes_late_is_told_that_it_goes_on_in_the_background() {
+    let rig = Rig::new();
+    let life = Life::begin(&rig);
+    let instance = life.on(async {
+        let start = StartRequest {
+            id: Some("promised".into()),
+            timeout: Some(1.0),
+            on_timeout: OnTimeout::Background,
+            ..rig.command("echo a; sleep 1000")
+        };
+        let open = Open { start: Some(Box::new(start)), attach: None };
+        let stream = life.keeper.stream(open, &()).await.unwrap();
+        let instance = stream.instance.clone();
+        leave_at("a\n", stream).await;
+        instance
+    });
+    life.die();
+    let life = Life::begin(&rig);
+    life.on(async {
+        until("its time is up", || async {
+            life.keeper.process("promised").await.is_ok_and(|process| process.background)
+        })
+        .await;
+        let follow = |target| {
+            let attach = AttachTo {
+                id: "promised".into(),
+                target,
+                instance: instance.clone(),
+                from: 0,
+                screen: false,
+                until_closed: false,
+                size: None,
+            };
+            life.keeper.stream(Open { start: None, attach: Some(attach) }, &())
+        };
+        let stream = follow(Some(rig.target("default"))).await.unwrap();
+        let end =
+            tokio::time::timeout(PATIENCE, stream.follow(&mut Capture::unlimited())).await.unwrap().unwrap();
+        assert!(matches!(&end, StreamEnd::Detached(process, _) if process.background), "{end:?}");
+        // Whoever only wants to see it follows it.
+        leave_at("a\n", follow(None).await.unwrap()).await;
+        assert_eq!(life.keeper.kill("promised", Default::default()).await.unwrap().survivors, 0);
+    });
+    life.end(rig);
+}
+
+/// A call whose connection was lost is made again under its id.
+#[tokio::test]
+async fn both_calls_of_one_id_are_told_that_it_goes_on_in_the_background() {
+    let rig = Rig::new();
+    let keeper = rig.open().await;
+    let run = async |wait| {
+        tokio::time::sleep(Duration::from_millis(wait)).await;
+        let start = StartRequest {
+            id: Some("twice".into()),
+            timeout: Some(2.0),
+            on_timeout: OnTimeout::Background,
+            ..rig.command("echo a; sleep 1000")
+        };
+        keeper.run(whole(start)).await.unwrap()
+    };
+    let (first, second) = tokio::join!(run(0), run(500));
+    assert_eq!((first.stdout.as_str(), second.stdout.as_str()), ("a\n", "a\n"));
+    assert_eq!((first.backgrounded, second.backgrounded), (true, true));
+    assert_eq!(keeper.kill("twice", Default::default()).await.unwrap().survivors, 0);
+    let twice = ended(&keeper, "twice").await;
+    assert_eq!((twice.background, twice.state), (true, ProcessState::Ended));
+    assert_eq!(events_of(&keeper, EventKind::ProcessCompleted).await.len(), 1);
+    rig.end(keeper).await;
+}
+
 #[test]
 fn a_watch_goes_on_where_it_was() {
     let rig = Rig::new();

@@ -172,8 +172,15 @@ async fn a_strangers_sandbox_is_left_alone_and_one_of_hermes_is_taken_over() {
     assert!(rig.backend().survey().await.unwrap().is_empty());
     let rig = rig.set(|config| config.home = own);
     let found = rig.backend().survey().await.unwrap();
-    rig.backend().remove_found(&found[0]).await.unwrap();
     assert_eq!(found[0].id, id);
+    // What costs is stopped; the only files are for whoever names them.
+    rig.backend().remove_found(&found[0]).await.unwrap();
+    let asleep = rig.backend().find(&rig.spec()).await.unwrap().unwrap();
+    assert!(asleep.sleeps() && asleep.holds_the_only_files() == Some(true));
+    let kept = rig.backend().remove_found(&found[0]).await.unwrap_err();
+    assert!(kept.hint.unwrap().contains("farshell env rm --files daytona/default"));
+    asleep.destroy().await.unwrap();
+    assert!(rig.backend().survey().await.unwrap().is_empty());
 
     let create = Create {
         name: Some("hermes-default".into()),
