@@ -5,7 +5,7 @@ use crate::config::Config;
 use crate::error::explain;
 use crate::snapshots::Snapshots;
 use crate::state::{Records, State};
-use crate::tags;
+use crate::tags::{self, Keeps};
 use farshell_engine::backend::TaskName;
 use farshell_engine::{Error, Kind, Result};
 use std::sync::Arc;
@@ -91,6 +91,60 @@ impl Account {
             Err(error) if error.code() == Some(Code::NotFound) => Ok(false),
             Err(error) => Err(explain("looking at the sandbox", error)),
         }
+    }
+
+    /// The record of a task, with this sandbox in it. Of one that runs and is not named there, whoever made it died at once, or
+    /// somebody has removed the record: it is named before anybody uses it, so that its files are followed to where they go.
+    /// The caller holds the task's lock. Nothing if it has ended, is not the task's, or all of the task is to go.
+    pub(crate) async fn adopt(&self, task: &TaskName, id: &str) -> Result<Option<State>> {
+        let state = self.state(task).await?.unwrap_or_default();
+        if state.sandbox.as_deref() == Some(id) {
+            return Ok(Some(state));
+        }
+        if state.removing || self.look(id).await? != Found::Runs {
+            return Ok(None);
+        }
+        let tags = match self.client.tags(id).await {
+            Ok(tags) => tags,
+            Err(error) if error.code() == Some(Code::NotFound) => return Ok(None),
+            Err(error) => return Err(explain("looking at the sandbox", error)),
+        };
+        if tags.get(tags::OWNER) != Some(&self.owner)
+            || tags.get(tags::TASK).is_none_or(|of| of != task.as_str())
+        {
+            return Ok(None);
+        }
+        let workspace = match state.workspace.is_empty() {
+            true => self.workspace().await?,
+            false => state.workspace,
+        };
+        let state = State {
+            // Whoever made it and died has noted when; of any other one that is not known.
+            since: if state.sandbox.is_none() { state.since } else { 0 },
+            sandbox: Some(id.to_owned()),
+            base: state.saved.or(state.base),
+            saved: None,
+            taking: None,
+            spec: tags.get(tags::SPEC).cloned().unwrap_or_default(),
+            keeps: Keeps::of(&tags),
+            workspace,
+            ..state
+        };
+        self.records.put(task, &state)?;
+        Ok(Some(state))
+    }
+
+    /// The task's own sandbox that runs, if there is one, and its record names it from now on.
+    pub(crate) async fn running_and_known(&self, task: &TaskName) -> Result<Option<String>> {
+        let running = self.running(task).await?;
+        let known = self.state(task).await?.and_then(|state| state.sandbox);
+        if running.is_none() || running == known {
+            return Ok(running);
+        }
+        let _alone = self.records.lock(task).await?;
+        // Whoever was at it may have named it, or ended it.
+        let Some(id) = self.running(task).await? else { return Ok(None) };
+        Ok(self.adopt(task, &id).await?.map(|_| id))
     }
 
     /// The task's sandbox that runs, if there is one: the one that is known, or else one of its name.

@@ -76,12 +76,12 @@ impl Modal {
 
     async fn seek(&self, spec: &Spec) -> Result<Option<Box<dyn Place>>> {
         let account = self.account()?;
-        let running = account.running(&spec.task).await?;
-        let state = account.state(&spec.task).await?;
-        if running.is_none() && state.is_none() {
+        // Whoever is given it may use it: its record names it by then.
+        let running = account.running_and_known(&spec.task).await?;
+        let state = account.state(&spec.task).await?.unwrap_or_default();
+        if running.is_none() && state.is_empty() {
             return Ok(None);
         }
-        let state = state.unwrap_or_default();
         // One that was saved and could not be ended is put away still: nothing new is begun in it.
         let asleep = running.is_none() || (state.saved.is_some() && running == state.sandbox);
         // One that has ended, and of which nobody has recorded yet what was kept, is put away by its id.

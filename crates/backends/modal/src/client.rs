@@ -235,6 +235,10 @@ impl Client {
                         && self.noted(&line, token.as_deref(), status)
                         && std::mem::take(&mut again)
                     {
+                        // It may have been the sandbox's, which nobody needs.
+                        if let With::Sandbox(id) = with {
+                            self.inner.sandbox_tokens.forget(id);
+                        }
                         continue;
                     }
                     return Ok(Answered::of(answer));

@@ -15,6 +15,7 @@ use crate::state::{State, Taken};
 use crate::tags::{self, Keeps};
 use farshell_engine::backend::{News, Progress, Spec, TaskName};
 use farshell_engine::{Error, Kind, Result};
+use std::fmt::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::time::Instant;
 
@@ -84,21 +85,10 @@ impl Account {
                     self.end(&id).await?;
                     continue;
                 }
-                let keeps = self.check(spec, &id).await?;
+                self.check(spec, &id).await?;
                 if !known {
-                    // Whoever made it and died at once has noted when; of any other one that is not known.
-                    let since = if state.sandbox.is_none() { state.since } else { 0 };
-                    state = State {
-                        sandbox: Some(id.clone()),
-                        since,
-                        base: state.saved.or(state.base),
-                        saved: None,
-                        taking: None,
-                        spec: spec.hash("modal"),
-                        keeps,
-                        ..state
-                    };
-                    self.records.put(task, &state)?;
+                    let Some(adopted) = self.adopt(task, &id).await? else { continue };
+                    state = adopted;
                 }
                 // It may have been used, whatever is said of it now: it is neither ended nor forgotten.
                 return match self.begun(&id, progress).await? {
@@ -116,8 +106,8 @@ impl Account {
             .with_hint("modal.com shows all sandboxes of the app hermes-agent"))
     }
 
-    /// It was made from what is wanted. Tells whether its files are to be kept.
-    async fn check(&self, spec: &Spec, id: &str) -> Result<Keeps> {
+    /// It was made from what is wanted.
+    async fn check(&self, spec: &Spec, id: &str) -> Result<()> {
         let tags = self.client.tags(id).await.map_err(|e| explain("looking at the sandbox", e))?;
         if tags.get(tags::OWNER) != Some(&self.owner) {
             let message = format!("sandbox {id} has our name, and is not of this home");
@@ -125,9 +115,7 @@ impl Account {
                 .with_hint("use another task (`--task`), or end it at modal.com if nobody needs it"));
         }
         same(tags.get(tags::SPEC).map_or("", String::as_str), spec, id)?;
-        let keeps = Keeps::of(&tags);
-        self.kept_as_wanted(keeps, id)?;
-        Ok(keeps)
+        self.kept_as_wanted(Keeps::of(&tags), id)
     }
 
     /// What it was made with counts: files that were to be kept are not lost by another word of today.
@@ -333,14 +321,20 @@ impl Account {
         }))
     }
 
-    /// How to go on from the snapshot before the last one, if there is one. Nobody does that unasked: it is older.
+    /// How to go on from the snapshot before the last one, if there is one. Nobody does that unasked: it is older. The record
+    /// stays: by it the last one is deleted when it is not needed any more.
     pub(crate) fn way_back(&self, task: &TaskName, state: &State) -> Option<String> {
         let before = state.before()?;
-        Some(format!(
-            "the snapshot before it, {before}, is kept: to go on from that, remove {} and set \"direct:{task}\" to {before} in {}",
-            self.records.path(task).display(),
-            self.snapshots.path().display()
-        ))
+        let mut advice = format!(
+            "the snapshot before it, {before}, is kept: to go on from that, set \"saved\" and \"base\" to \"{before}\" in {}",
+            self.records.path(task).display()
+        );
+        // What somebody else has written goes before what we know.
+        if state.last().is_none() {
+            let _ =
+                write!(advice, ", and \"direct:{task}\" to the same in {}", self.snapshots.path().display());
+        }
+        Some(advice)
     }
 
     /// Records what Modal saved of a sandbox that ended otherwise than by our hand, or whose end nobody has noted. One that

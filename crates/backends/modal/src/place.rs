@@ -206,6 +206,10 @@ impl Place for ModalPlace {
         PUT_AWAY
     }
 
+    fn holds_the_only_files(&self) -> Option<bool> {
+        Some(self.keeps == Keeps::Files)
+    }
+
     fn keepsake(&self) -> Option<String> {
         self.known().keepsake.clone()
     }

@@ -4,7 +4,7 @@ use crate::account::{Account, Found};
 use crate::client::{ExitSnapshot, Router, SNAPSHOT, key};
 use crate::error::explain;
 use crate::state::{State, Taken};
-use crate::tags::{self, Keeps};
+use crate::tags::Keeps;
 use farshell_engine::backend::TaskName;
 use farshell_engine::{Error, Kind, Result};
 use std::time::Duration;
@@ -22,17 +22,12 @@ impl Account {
     /// Takes a snapshot of the task's sandbox and ends it. If it has ended already, what Modal saved of it is recorded.
     pub(crate) async fn put_away(&self, task: &TaskName, id: &str) -> Result<()> {
         let _alone = self.records.lock(task).await?;
-        let mut state = match self.state(task).await? {
-            Some(state) => state,
-            None => match self.unrecorded(task, id).await? {
-                Some(state) => state,
-                None => return Ok(()),
-            },
-        };
+        let known = self.state(task).await?.and_then(|state| state.sandbox);
         // Another one has taken its place.
-        if state.sandbox.as_deref() != Some(id) {
+        if known.is_some_and(|known| known != id) {
             return Ok(());
         }
+        let Some(mut state) = self.adopt(task, id).await? else { return Ok(()) };
         if state.keeps == Keeps::Nothing {
             return self.remove_all(task, Some(id)).await;
         }
@@ -61,28 +56,6 @@ impl Account {
         self.forget_spare(task, state, &id, Some(&image)).await;
         state.sandbox = None;
         self.records.put(task, state)
-    }
-
-    /// A sandbox of the task that runs, and of which there is no record: somebody has removed it.
-    async fn unrecorded(&self, task: &TaskName, id: &str) -> Result<Option<State>> {
-        if self.look(id).await? != Found::Runs {
-            return Ok(None);
-        }
-        let tags = self.client.tags(id).await.map_err(|e| explain("looking at the sandbox", e))?;
-        if tags.get(tags::OWNER) != Some(&self.owner)
-            || tags.get(tags::TASK).is_none_or(|of| of != task.as_str())
-        {
-            return Ok(None);
-        }
-        let state = State {
-            sandbox: Some(id.to_owned()),
-            spec: tags.get(tags::SPEC).cloned().unwrap_or_default(),
-            keeps: Keeps::of(&tags),
-            workspace: self.workspace().await?,
-            ..State::default()
-        };
-        self.records.put(task, &state)?;
-        Ok(Some(state))
     }
 
     /// Takes a snapshot that is known to be ours, whoever dies on the way.

@@ -1,8 +1,8 @@
 //! What is known of a task's sandbox, in a file of its own: Hermes' record of snapshots stays as Hermes writes it.
 //!
 //! The file is written under the task's lock, before anything is made from a snapshot and after everything that was. Of a
-//! sandbox that it does not name yet, whoever made it died at once: if it runs, it is found by its name; if it has ended,
-//! nobody has ever used it.
+//! sandbox that it does not name yet, whoever made it died at once: if it runs, it is found by its name, and named here before
+//! anybody uses it; if it has ended, nobody has ever used it.
 
 use crate::snapshots::replace;
 use crate::tags::Keeps;
@@ -78,6 +78,12 @@ impl State {
             "its files are in a snapshot that Modal took when the sandbox ended, and keeps until {} or a day later, as far as is known: run a command in it before, and Farshell takes one that does not expire when it puts it away",
             date(from + KEPT)
         ))
+    }
+
+    /// There is nothing of the task: it could not be made.
+    pub(crate) fn is_empty(&self) -> bool {
+        let none = self.sandbox.is_none() && self.base.is_none() && self.saved.is_none();
+        none && self.ours.is_empty() && !self.removing
     }
 
     /// The last snapshot that we know to have all files of the task.

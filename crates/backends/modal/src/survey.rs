@@ -2,7 +2,7 @@
 
 use crate::account::Account;
 use crate::error::explain;
-use crate::tags;
+use crate::tags::{self, Keeps};
 use farshell_engine::backend::{Found, TaskName};
 use farshell_engine::{Error, Kind, Result};
 use std::collections::BTreeMap;
@@ -44,7 +44,7 @@ pub(crate) async fn all(account: &Account) -> Result<Vec<Found>> {
         if found.iter().any(|one| one.task.as_ref() == Some(&task)) {
             continue;
         }
-        let Some(state) = account.records.get(&task)? else { continue };
+        let Some(state) = account.records.get(&task)?.filter(|state| !state.is_empty()) else { continue };
         found.push(Found {
             name: account.name(&task),
             id: format!("{ASLEEP}{task}"),
@@ -59,14 +59,13 @@ pub(crate) async fn all(account: &Account) -> Result<Vec<Found>> {
     Ok(found)
 }
 
-/// Ends one of them, with its files.
+/// Ends one of them. Files that were to be kept are put away, and not deleted: nobody has others.
 pub(crate) async fn remove(account: &Account, found: &Found) -> Result<()> {
-    if let Some(task) = found.id.strip_prefix(ASLEEP) {
-        let task = TaskName::new(task)
-            .map_err(|e| Error::new(Kind::Invalid, format!("removing {}", found.name), e.to_string()))?;
-        return account.destroy(&task, None).await;
-    }
     let what = || format!("removing {}", found.name);
+    if let Some(task) = found.id.strip_prefix(ASLEEP) {
+        let task = TaskName::new(task).map_err(|e| Error::new(Kind::Invalid, what(), e.to_string()))?;
+        return remove_asleep(account, &task, what).await;
+    }
     // Looked at again: an id that was made up must not cost anybody a sandbox.
     let tags = match account.client.tags(&found.id).await {
         Ok(tags) => tags,
@@ -78,9 +77,27 @@ pub(crate) async fn remove(account: &Account, found: &Found) -> Result<()> {
     }
     match tags.get(tags::TASK).and_then(|task| TaskName::new(task).ok()) {
         // If it is not the task's own, that one stays.
-        Some(task) if account.running(&task).await?.is_none_or(|id| id == found.id) => {
-            account.destroy(&task, Some(&found.id)).await
+        Some(task) if account.running_and_known(&task).await?.is_none_or(|id| id == found.id) => {
+            let removing = account.state(&task).await?.is_some_and(|state| state.removing);
+            match Keeps::of(&tags) {
+                Keeps::Files if !removing => account.put_away(&task, &found.id).await,
+                _ => account.destroy(&task, Some(&found.id)).await,
+            }
         }
         _ => account.end(&found.id).await,
     }
+}
+
+/// Removes what is left of one that is put away, unless that is its files.
+async fn remove_asleep(account: &Account, task: &TaskName, what: impl Fn() -> String) -> Result<()> {
+    let _alone = account.records.lock(task).await?;
+    let Some(state) = account.state(task).await? else { return Ok(()) };
+    let kept = state.keeps == Keeps::Files && !state.removing;
+    // It may have been made again meanwhile.
+    if kept && (!state.is_empty() || account.running(task).await?.is_some()) {
+        let message = format!("it has the only files of task {task}");
+        return Err(Error::new(Kind::Denied, what(), message)
+            .with_hint(format!("`farshell env rm --files modal/{task}` deletes it with them")));
+    }
+    account.remove_all(task, None).await
 }

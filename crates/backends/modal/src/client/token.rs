@@ -147,6 +147,11 @@ impl SandboxTokens {
         }
     }
 
+    /// It may have expired.
+    pub(crate) fn forget(&self, id: &str) {
+        self.lock().retain(|(other, _)| other != id);
+    }
+
     /// Adds a sandbox's token to a call, if there is one.
     pub(crate) fn put(&self, id: &str, headers: &mut MetadataMap) {
         if let Some((_, value)) = self.lock().iter().find(|(other, _)| other == id) {
@@ -219,6 +224,9 @@ mod tests {
         assert_eq!((of("sb-1"), of("sb-2"), of("sb-3")), (Some("one".to_owned()), None, None));
         tokens.keep("sb-1", "newer");
         assert_eq!(of("sb-1").as_deref(), Some("newer"));
+        tokens.keep("sb-4", "four");
+        tokens.forget("sb-4");
+        assert_eq!((of("sb-1").is_some(), of("sb-4")), (true, None));
         for number in 0..SANDBOXES {
             tokens.keep(&format!("sb-x{number}"), "other");
         }

@@ -74,6 +74,24 @@ async fn calls_about_a_sandbox_have_the_token_that_came_with_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_sandboxs_token_is_left_out_when_a_call_was_refused() {
+    let Some(rig) = Rig::new() else { return };
+    let client = rig.client();
+    let app = client.app("hermes-agent").await.unwrap();
+    let image = client.image(&app, "debian:12", |_: &str| ()).await.unwrap();
+    let definition = Sandbox { image_id: image, timeout_secs: 600, ..Sandbox::default() };
+    let id = client.create("one", &app, definition, &BTreeMap::new()).await.unwrap().id;
+    let came = || rig.sandboxes()[0]["by_token"].as_u64().unwrap();
+    assert_eq!(client.ended(&id, Duration::ZERO).await.unwrap(), None);
+    assert_eq!(came(), 1);
+    rig.faults(r#"[{"kind":"refused-token","rpc":"SandboxWaitV2"}]"#);
+    for _ in 0..2 {
+        assert_eq!(client.ended(&id, Duration::ZERO).await.unwrap(), None);
+        assert_eq!(came(), 1, "it may be what was refused");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_is_put_away_goes_on_where_it_was() {
     let Some(rig) = Rig::new() else { return };
     let env = rig.open().await;
@@ -187,6 +205,7 @@ async fn two_homes_have_two_sandboxes_and_only_ones_own_are_ended() {
     assert_eq!(rig.running().await.len(), 2);
     let rig = rig.at_home("h");
     rig.backend().remove_found(&found[0]).await.unwrap();
+    assert!(!rig.backend().survey().await.unwrap()[0].alive, "its files are kept");
     let left: Vec<String> = rig.running().await.into_iter().map(|one| one.id).collect();
     assert_eq!(left, [second.id]);
 }

@@ -14,6 +14,7 @@ use farshell_protocol::session::Mode;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::time::Duration;
@@ -143,6 +144,21 @@ impl Rig {
 
     pub(crate) fn snapshot(&self) -> String {
         self.snapshots()["direct:default"].as_str().unwrap().to_owned()
+    }
+
+    /// Where it is written what is known of the task.
+    pub(crate) fn record(&self) -> PathBuf {
+        self.config.home.join("run/modal/default.json")
+    }
+
+    /// Writes these into it, by hand.
+    pub(crate) fn write_record(&self, changes: &[(&str, serde_json::Value)]) {
+        let text = std::fs::read_to_string(self.record()).unwrap();
+        let mut record: serde_json::Value = serde_json::from_str(&text).unwrap();
+        for (name, value) in changes {
+            record[*name] = value.clone();
+        }
+        std::fs::write(self.record(), record.to_string()).unwrap();
     }
 
     /// The sandboxes of all times, as the emulator knows them.

@@ -175,7 +175,7 @@ async fn a_snapshot_that_can_not_be_restored_is_not_the_only_one() {
     rig.open().await.out("echo two > ~/file").await;
     rig.place().await.suspend().await.unwrap();
     let new = rig.snapshot();
-    let record = rig.config.home.join("run/modal/default.json");
+    let record = rig.record();
     // However often: what did not come up is not what its files are.
     for _ in 0..2 {
         rig.faults(r#"[{"kind":"start-error"}]"#);
@@ -192,9 +192,187 @@ async fn a_snapshot_that_can_not_be_restored_is_not_the_only_one() {
     rig.client().delete_image(&rig.snapshot()).await.unwrap();
     let error = rig.backend().provision(&rig.spec(), &()).await.unwrap_err();
     assert!(error.hint.unwrap().contains(&format!("the snapshot before it, {new}, is kept")));
-    std::fs::remove_file(record).unwrap();
-    rig.write_snapshots(&json!({ "direct:default": new }));
+    rig.write_record(&[("saved", json!(new)), ("base", json!(new))]);
     assert_eq!(rig.open().await.out("cat ~/file").await, "two");
+    assert_eq!(rig.snapshot(), new);
+}
+
+/// What is said of a snapshot that can't be restored.
+async fn broken(rig: &Rig) -> String {
+    rig.faults(r#"[{"kind":"start-error"}]"#);
+    rig.place().await.connect().await.unwrap_err().hint.unwrap()
+}
+
+/// What a hint says, done to the letter.
+fn go_back(rig: &Rig, hint: &str) -> String {
+    let (_, advice) = hint.split_once("to go on from that, ").unwrap();
+    let (_, id) = advice.split_once(r#"set "saved" and "base" to ""#).unwrap();
+    let (id, path) = id.split_once(r#"" in "#).unwrap();
+    assert!(path.starts_with(rig.record().to_str().unwrap()), "{hint}");
+    rig.write_record(&[("saved", json!(id)), ("base", json!(id))]);
+    if path.contains(r#"and "direct:default" to the same in"#) {
+        rig.write_snapshots(&json!({ "direct:default": id }));
+    }
+    id.to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_goes_back_to_an_older_snapshot_leaves_nothing_that_costs() {
+    let Some(rig) = Rig::new() else { return };
+    rig.open().await.out("echo one > ~/file").await;
+    rig.place().await.suspend().await.unwrap();
+    let one = rig.snapshot();
+    rig.open().await.out("echo two > ~/file").await;
+    rig.place().await.suspend().await.unwrap();
+    let two = rig.snapshot();
+    assert_eq!(go_back(&rig, &broken(&rig).await), one);
+    assert_eq!(rig.open().await.out("cat ~/file; echo three > ~/file").await, "one");
+    assert_eq!(rig.snapshot(), one);
+    rig.place().await.suspend().await.unwrap();
+    assert!(!rig.images().contains(&two), "it is still known, and goes: {:?}", rig.images());
+    let three = rig.snapshot();
+    // The last one is Hermes', and can't be restored either.
+    assert_eq!(rig.open().await.out("cat ~/file").await, "three");
+    rig.place().await.suspend().await.unwrap();
+    let rig = rig.at_home("hermes");
+    rig.open().await.out("echo hers > ~/file").await;
+    rig.place().await.suspend().await.unwrap();
+    let hers = rig.snapshot();
+    let rig = rig.at_home("h");
+    rig.write_snapshots(&json!({ "direct:default": hers }));
+    assert_eq!(go_back(&rig, &broken(&rig).await), three);
+    assert_eq!(rig.open().await.out("cat ~/file").await, "three");
+    rig.backend().find(&rig.spec()).await.unwrap().unwrap().destroy().await.unwrap();
+    assert_eq!(rig.images(), [hers], "all of our own, and nothing else");
+}
+
+/// As if whoever made a sandbox had died before its id was written down.
+fn forget_the_sandbox(rig: &Rig) {
+    rig.write_record(&[("sandbox", json!(null))]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sandbox_whose_maker_died_is_put_away_with_its_files() {
+    let Some(rig) = Rig::new() else { return };
+    for round in ["new", "restored"] {
+        let env = rig.open().await;
+        env.out(&format!("echo {round} >> ~/file")).await;
+        forget_the_sandbox(&rig);
+        let place = rig.backend().find(&rig.spec()).await.unwrap().unwrap();
+        assert_eq!((place.sleeps(), place.identity().id), (false, env.id()));
+        place.suspend().await.unwrap();
+        assert!(rig.running().await.is_empty(), "it does not cost any more");
+    }
+    assert_eq!(
+        rig.open().await.out("cat ~/file").await,
+        "new
+restored"
+    );
+    // Also by somebody who has found it before that.
+    let place = rig.place().await;
+    rig.open().await.out("echo more >> ~/file").await;
+    forget_the_sandbox(&rig);
+    place.suspend().await.unwrap();
+    assert!(rig.running().await.is_empty());
+    assert_eq!(rig.open().await.out("tail -n 1 ~/file").await, "more");
+    until(async || rig.images() == [rig.snapshot()]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sandbox_whose_maker_died_is_followed_to_what_modal_saved_of_it() {
+    let Some(rig) = Rig::new() else { return };
+    let env = rig.open().await;
+    env.out("echo work > ~/file").await;
+    forget_the_sandbox(&rig);
+    rig.backend().find(&rig.spec()).await.unwrap().unwrap();
+    rig.post(&format!("/emulator/end/{}/GENERIC_STATUS_KERNEL_OOM_KILL", env.id()), "");
+    until(async || rig.running().await.is_empty()).await;
+    let next = rig.open().await;
+    assert_ne!(next.id(), env.id());
+    assert_eq!(next.out("cat ~/file").await, "work");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sandbox_of_our_name_that_is_somebody_elses_is_not_taken() {
+    let Some(rig) = Rig::new() else { return };
+    let env = rig.open().await;
+    let tags = rig.running().await[0].tags.clone();
+    for (name, value) in [("farshell_owner", "somebody"), ("farshell_task", "other")] {
+        let mut others = tags.clone();
+        others.insert(name.into(), value.into());
+        rig.client().set_tags(&env.id(), &others).await.unwrap();
+        forget_the_sandbox(&rig);
+        assert!(rig.backend().find(&rig.spec()).await.unwrap().is_none(), "{name}");
+        assert_eq!(rig.running().await.len(), 1);
+    }
+    rig.client().set_tags(&env.id(), &tags).await.unwrap();
+    assert_eq!(rig.backend().find(&rig.spec()).await.unwrap().unwrap().identity().id, env.id());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_could_not_be_made_is_nothing() {
+    let Some(rig) = Rig::new() else { return };
+    rig.faults(r#"[{"kind":"unavailable-before","rpc":"SandboxCreateV2","count":99}]"#);
+    rig.backend().provision(&rig.spec(), &()).await.unwrap_err();
+    rig.faults("[]");
+    assert!(rig.record().exists());
+    assert!(rig.backend().find(&rig.spec()).await.unwrap().is_none());
+    assert_eq!(rig.backend().survey().await.unwrap(), []);
+    // What is to be removed is not nothing.
+    rig.write_record(&[("removing", json!(true))]);
+    assert_eq!(rig.backend().survey().await.unwrap().len(), 1);
+    rig.backend().find(&rig.spec()).await.unwrap().unwrap().destroy().await.unwrap();
+    assert!(!rig.record().exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_that_are_to_be_kept_are_not_collected() {
+    let Some(rig) = Rig::new() else { return };
+    let all = async || rig.backend().survey().await.unwrap();
+    for forgotten in [false, true] {
+        rig.open().await.out("echo work >> ~/file").await;
+        assert_eq!(rig.place().await.holds_the_only_files(), Some(true));
+        if forgotten {
+            forget_the_sandbox(&rig);
+        }
+        let awake = all().await;
+        rig.backend().remove_found(&awake[0]).await.unwrap();
+        assert!(rig.running().await.is_empty(), "it is put away");
+        rig.backend().remove_found(&awake[0]).await.unwrap();
+        let asleep = all().await;
+        assert_eq!((asleep.len(), asleep[0].alive), (1, false));
+        let error = rig.backend().remove_found(&asleep[0]).await.unwrap_err();
+        assert_eq!(
+            (error.kind, error.message.as_str()),
+            (Kind::Denied, "it has the only files of task default")
+        );
+        assert!(error.hint.unwrap().contains("`farshell env rm --files modal/default`"));
+        // It is in use again by the time that somebody removes it.
+        rig.open().await.out("true").await;
+        rig.backend().remove_found(&asleep[0]).await.unwrap_err();
+        assert_eq!(rig.running().await.len(), 1);
+    }
+    assert_eq!(
+        rig.open().await.out("cat ~/file").await,
+        "work
+work"
+    );
+    // Of what was to be removed, and of what was not to be kept, nothing stays.
+    for awake in [true, false] {
+        rig.open().await.out("true").await;
+        if !awake {
+            rig.place().await.suspend().await.unwrap();
+        }
+        rig.write_record(&[("removing", json!(true))]);
+        rig.backend().remove_found(&all().await[0]).await.unwrap();
+        assert_eq!((rig.running().await.len(), rig.images().len(), all().await.len()), (0, 0, 0));
+    }
+    let rig = rig.set(|config| config.settings.container.persistent = false);
+    rig.open().await.out("true").await;
+    assert_eq!(rig.place().await.holds_the_only_files(), Some(false));
+    rig.backend().remove_found(&rig.backend().survey().await.unwrap()[0]).await.unwrap();
+    assert_eq!((rig.running().await.len(), rig.images().len()), (0, 0));
+    assert_eq!(rig.backend().survey().await.unwrap(), []);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -239,7 +417,7 @@ async fn a_sandbox_without_a_record_is_put_away_with_its_files() {
     let Some(rig) = Rig::new() else { return };
     let env = rig.open().await;
     env.out("echo work > ~/file").await;
-    std::fs::remove_file(rig.config.home.join("run/modal/default.json")).unwrap();
+    std::fs::remove_file(rig.record()).unwrap();
     rig.backend().find(&rig.spec()).await.unwrap().unwrap().suspend().await.unwrap();
     assert!(rig.running().await.is_empty(), "it does not cost any more");
     assert_eq!(rig.open().await.out("cat ~/file").await, "work");
