@@ -150,16 +150,16 @@ fn is_written(world: &World, text: &str) -> bool {
 fn a_stop_from_outside_is_told_and_costs_no_directory_and_no_variable() {
     let Some(daytona) = Daytona::new() else { return };
     let world = daytona.world();
-    daytona.says("cd /workspace; echo kept > file; export A=$((40000 + 1)); b=2");
+    daytona.says("cd /workspace; echo kept > file; export A=x$((40000 + 1)); b=2");
     let before = daytona.sandboxes();
     // It is noted a moment after the command, and no command has it in its text.
-    rig::wait_until("the note", || is_written(world, "40001"));
+    rig::wait_until("the note", || is_written(world, "x40001"));
     daytona.stop_outside();
     // Whoever comes first may find out by an error.
     world.call(&["run", "-s", "first", "true"]);
     let look = "cat file; echo $A ${b-unset} $PWD";
     let back = world.call(&["run", "--json", look]).json();
-    assert_eq!(back["stdout"], "kept\n40001 unset /workspace\n");
+    assert_eq!(back["stdout"], "kept\nx40001 unset /workspace\n");
     assert_eq!(
         back["note"],
         "the session began anew: sandbox hermes-default was stopped; its directory and exported variables are as they were"

@@ -189,31 +189,31 @@ fn a_session_comes_back_after_every_kind_of_sleep() {
         assert_eq!(back["stdout"], expected, "{back}");
         assert!(back["note"].as_str().unwrap().contains("as they were"), "{back}");
     };
-    modal.says("cd /usr; export A=$((5000 + 1))");
+    modal.says("cd /usr; export A=x$((5000 + 1))");
     let job = world.background(&[], "sleep 1000");
-    noted("5001");
+    noted("x5001");
     rig::wait_until("its life is over", || modal.running().is_empty());
     assert_eq!(modal.sandboxes()[0].1, "GENERIC_STATUS_TIMEOUT");
     rig::wait_until("it is reported", || world.call(&["ps", "--all", "--json"]).stdout.contains("lost"));
     assert!(!world.call(&["wait", &job]).stdout.contains("running"));
-    back("5001 /usr\n");
+    back("x5001 /usr\n");
     // The server is killed while the sandbox is awake, and the sandbox goes to sleep unseen.
-    modal.says("cd /etc; export A=$((5000 + 2))");
-    noted("5002");
+    modal.says("cd /etc; export A=x$((5000 + 2))");
+    noted("x5002");
     world.kill_server();
     rig::wait_until("it sleeps", || modal.running().is_empty());
-    back("5002 /etc\n");
+    back("x5002 /etc\n");
     // In the middle of a command: as it was before that.
-    modal.says("cd /var; export A=$((5000 + 3))");
-    noted("5003");
+    modal.says("cd /var; export A=x$((5000 + 3))");
+    noted("x5003");
     let running = world.command(&["run", "sleep 1000"]).spawn().unwrap();
     rig::wait_until("it runs", || !modal.running().is_empty() && busy(world));
     let id = modal.running()[0].clone();
     modal.ask("POST", &format!("/emulator/end/{id}/GENERIC_STATUS_MEMORY_MANAGER_EVICTION"));
     assert_eq!(rig::finish(running).code, 125);
-    back("5003 /var\n");
+    back("x5003 /var\n");
     assert_eq!(world.call(&["env", "stop"]).code, 0);
-    back("5003 /var\n");
+    back("x5003 /var\n");
 }
 
 fn busy(world: &World) -> bool {

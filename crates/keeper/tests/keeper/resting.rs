@@ -147,24 +147,24 @@ async fn what_is_left_alone_is_noted_and_counts_only_if_its_outpost_is_gone() {
     rests(Some(Duration::from_millis(100)));
     let keeper = rig.open().await;
     let look = "pwd; echo $A ${b-unset}";
-    run(&rig, &keeper, "main", &[], "cd /usr; export A=$((40000 + 1)); b=2").await;
-    noted(&rig, "40001").await;
+    run(&rig, &keeper, "main", &[], "cd /usr; export A=x$((40000 + 1)); b=2").await;
+    noted(&rig, "x40001").await;
     // The same shell.
     let again = by_another_connection(&rig, &keeper, look).await;
-    assert_eq!((again.stdout.as_str(), again.note), ("/usr\n40001 2\n", None));
-    run(&rig, &keeper, "main", &[], "export A=$((40000 + 2))").await;
-    noted(&rig, "40002").await;
+    assert_eq!((again.stdout.as_str(), again.note), ("/usr\nx40001 2\n", None));
+    run(&rig, &keeper, "main", &[], "export A=x$((40000 + 2))").await;
+    noted(&rig, "x40002").await;
     rig.kill_outposts();
     find_out(&rig, &keeper).await;
     let back = run(&rig, &keeper, "main", &[], look).await;
-    assert_eq!(back.stdout, "/usr\n40002 unset\n");
+    assert_eq!(back.stdout, "/usr\nx40002 unset\n");
     assert!(back.note.unwrap().ends_with("its directory and exported variables are as they were"));
     // It is used again, by a connection that stays: what was noted before does not count any more.
-    run(&rig, &keeper, "main", &[], "export A=$((40000 + 3))").await;
-    noted(&rig, "40003").await;
+    run(&rig, &keeper, "main", &[], "export A=x$((40000 + 3))").await;
+    noted(&rig, "x40003").await;
     rests(None);
-    assert_eq!(by_another_connection(&rig, &keeper, look).await.stdout, "/usr\n40003 unset\n");
-    run(&rig, &keeper, "main", &[], "export A=$((40000 + 4))").await;
+    assert_eq!(by_another_connection(&rig, &keeper, look).await.stdout, "/usr\nx40003 unset\n");
+    run(&rig, &keeper, "main", &[], "export A=x$((40000 + 4))").await;
     rig.kill_outposts();
     find_out(&rig, &keeper).await;
     let crashed = run(&rig, &keeper, "main", &[], "echo ${A-unset}").await;
@@ -196,10 +196,10 @@ async fn what_may_end_at_any_time_is_noted_soon_after_each_command() {
     *rig.backends.story.rests.lock().unwrap() = Some(Duration::from_secs(3600));
     let keeper = rig.open().await;
     let target = rig.target_with("default", &[DAYTONA]);
-    run(&rig, &keeper, "main", &[], "cd /usr; export A=$((50000 + 1))").await;
+    run(&rig, &keeper, "main", &[], "cd /usr; export A=x$((50000 + 1))").await;
     let job = StartRequest { target: target.clone(), background: true, ..StartRequest::new("sleep 1000") };
     keeper.start(job).await.unwrap();
-    noted(&rig, "50001").await;
+    noted(&rig, "x50001").await;
     // It ends in the middle of a command: as it was before that.
     let begun = rig.home().join("begun");
     let last = format!("export A=9; touch {}; sleep 1000", begun.display());
@@ -220,7 +220,7 @@ async fn what_may_end_at_any_time_is_noted_soon_after_each_command() {
     let first = StartRequest { target, session: "first".into(), ..StartRequest::new("true") };
     let _ = keeper.run(whole(first)).await;
     let back = run(&rig, &keeper, "main", &[], "pwd; echo $A").await;
-    assert_eq!(back.stdout, "/usr\n50001\n");
+    assert_eq!(back.stdout, "/usr\nx50001\n");
     assert!(back.note.unwrap().ends_with("its directory and exported variables are as they were"));
     rig.end(keeper).await;
 }
