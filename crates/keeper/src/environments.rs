@@ -200,7 +200,7 @@ impl Environments {
             Ok(difference)
         };
         allowed(&slot.lock())?;
-        if slot.runs_unknown().await {
+        if crate::reaper::runs_unknown(self, slot).await {
             let difference = spec::difference(&slot.lock().row.spec, &resolved.spec);
             return Err(refused(&slot.key, &difference, false));
         }

@@ -132,6 +132,16 @@ enum Asked {
     Silent { place: Arc<Kept>, error: Error },
 }
 
+/// Whether something runs in an environment that nobody here uses. What is put away is not woken for that, and what does not
+/// answer is not known to run anything.
+pub(crate) async fn runs_unknown(environments: &Arc<Environments>, slot: &Arc<Slot>) -> bool {
+    let asleep = {
+        let inner = slot.lock();
+        inner.busy() || matches!(inner.phase, Phase::Absent(EnvironmentState::Stopped))
+    };
+    !asleep && matches!(ask(environments, slot).await, Ok(Asked::Runs))
+}
+
 /// Asks an environment that nobody uses what runs in it.
 ///
 /// # Errors

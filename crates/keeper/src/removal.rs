@@ -3,7 +3,7 @@
 use crate::demand::Waiter;
 use crate::ending::{Ending, Why};
 use crate::slot::{Live, Phase, Slot};
-use crate::{Inner, api_error};
+use crate::{Inner, api_error, reaper};
 use farshell_api::environment::{Forgotten, KeptFiles, Refusal, RemoveRequest, RemoveResult};
 use farshell_api::run::Target;
 use farshell_engine::backend::{Backend, Place as _};
@@ -156,7 +156,8 @@ impl Inner {
     /// Says what is left, if it was forgotten. The caller holds the environment's lock.
     async fn remove_one(self: &Arc<Self>, slot: &Arc<Slot>, how: How, why: Why) -> Result<Option<String>> {
         let live = slot.live();
-        let unknown = slot.runs_unknown().await;
+        // Whoever insists does not have to be told.
+        let unknown = !how.force && reaper::runs_unknown(&self.environments, slot).await;
         let busy = {
             let mut inner = slot.lock();
             if inner.retired {
@@ -165,10 +166,10 @@ impl Inner {
             if inner.busy() && !how.force {
                 return Err(in_use(&slot.key, inner.foreground, inner.background + inner.unseen));
             }
-            if unknown && !how.force {
+            if unknown {
                 return Err(runs_unknown(&slot.key));
             }
-            let busy = inner.busy() || unknown;
+            let busy = inner.busy();
             // Calls that come from here on wait, and make it anew.
             slot.change_phase(&mut inner, Phase::Ending);
             busy
@@ -227,7 +228,7 @@ async fn turn(slot: &Slot) -> Result<tokio::sync::MutexGuard<'_, ()>> {
 }
 
 /// Something runs of which nobody here knows.
-pub(crate) fn runs_unknown(key: &str) -> Error {
+fn runs_unknown(key: &str) -> Error {
     let message = "in use: something runs in it that was started by a server that is gone, or whose connection was lost";
     Error::new(Kind::Busy, format!("removing environment {key}"), message)
         .with_hint("`--force` ends that, too")

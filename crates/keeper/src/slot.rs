@@ -27,8 +27,6 @@ use tokio::time::Instant;
 
 /// How often the time of the last use is written down, at most: a command must not wait for a disk.
 const TOUCH: Duration = Duration::from_secs(30);
-/// How long an outpost may take to say whether something runs.
-const ANSWER: Duration = Duration::from_secs(10);
 /// Tasks of a shared environment that are listed.
 const MOST_TASKS: usize = 1000;
 /// How long an outpost with background processes outlives a server that is gone, so that the next one still learns
@@ -338,17 +336,6 @@ impl Slot {
         let entered = Use { slot: Arc::clone(self), live: Arc::clone(live), background };
         entered.lease_changes();
         entered
-    }
-
-    /// Whether something runs in it of which nobody here knows: of a server that is gone, or of a call that lost its connection.
-    /// What does not answer is not known to run anything.
-    pub(crate) async fn runs_unknown(&self) -> bool {
-        let Some(live) = self.live() else { return false };
-        // What rests had nothing to do when it was left, and is not woken to be asked.
-        if self.lock().busy() || live.outpost.rests() {
-            return false;
-        }
-        matches!(tokio::time::timeout(ANSWER, live.outpost.info()).await, Ok(Ok(info)) if info.running > 0)
     }
 
     /// When it is to be put away, if nothing happens. `None` while something does, or if there is nothing.
