@@ -21,6 +21,23 @@ make_world() {
     fi
 }
 
+# plain_home COMMAND…: with a home that has everything of the user's but what shells read when they start, which takes as long as
+# it likes, and may wait for the lock of a shell that a test has killed.
+plain_home() {
+    local home=$RUN/home file
+    if [[ ! -d $home ]]; then
+        mkdir "$home" || return 1
+        for file in "$HOME"/* "$HOME"/.[!.]*; do
+            case ${file##*/} in
+                .bashrc | .profile | .bash_*) ;;
+                *) [[ ! -e $file ]] || ln -s "$file" "$home" || return 1 ;;
+            esac
+        done
+    fi
+    # By another way to the same crates, cargo would build all of them again.
+    CARGO_HOME=${CARGO_HOME:-$HOME/.cargo} RUSTUP_HOME=${RUSTUP_HOME:-$HOME/.rustup} HOME=$home "$@"
+}
+
 # shellcheck disable=SC2317  # called at the end, by its name
 remove_world() {
     # A test that failed may have left a directory that nobody can enter.

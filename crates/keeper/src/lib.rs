@@ -25,7 +25,7 @@
 //! | `askpass` | whose password? |
 //! | `environments`, `slot`, `demand`, `place`, `shells`, `shown`, `progress` | where? |
 //! | `ending`, `reaper`, `removal`, `gc` | when does that end? |
-//! | `foreground`, `promotion`, `background`, `watching`, `watch` | what runs? |
+//! | `foreground`, `recent`, `promotion`, `background`, `watching`, `watch` | what runs? |
 //! | `processes`, `logs`, `screen`, `streams` | how is it seen and steered? |
 //! | `files` | what is in the place? |
 //! | `recovery`, `events` | what was, and what happened? |
@@ -51,6 +51,7 @@ mod processes;
 mod progress;
 mod promotion;
 mod reaper;
+mod recent;
 mod recovery;
 mod removal;
 mod request;
@@ -91,9 +92,10 @@ use farshell_engine::backend::News;
 use farshell_engine::{Backend, Error, Kind, Result, Retry};
 use farshell_policy::Redactor;
 use farshell_store::Store;
-use foreground::{Recent, Run};
+use foreground::Run;
 use gate::Gate;
 use processes::{Known, Reached};
+use recent::Recent;
 use request::{Plan, Way};
 use resolve::{Resolver, World};
 use serde_json::json;

@@ -1,7 +1,7 @@
 //! What can be asked of a process, and done to it.
 
 use crate::background::Unfinished;
-use crate::foreground::Foreground;
+use crate::recent::Foreground;
 use crate::slot::{Live, Phase, Slot};
 use crate::{Inner, from_store, request, result, signals};
 use farshell_api::environment::EnvironmentState;

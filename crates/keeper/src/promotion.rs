@@ -4,7 +4,7 @@
 //! and recorded with the environment, so that the next keeper watches it if this one dies.
 
 use crate::background::LONGEST_SHOWN;
-use crate::foreground::Foreground;
+use crate::recent::Foreground;
 use crate::request::{Plan, millis};
 use crate::slot::{Live, Slot, Use};
 use crate::{Inner, from_store, result};

@@ -3,7 +3,7 @@
 use crate::rig::{Life, PATIENCE, Rig, ended, events_of, leave_at, until, whole};
 use farshell_api::event::EventKind;
 use farshell_api::process::{LogQuery, ProcessState, StdinRequest};
-use farshell_api::run::{OnTimeout, Size, StartRequest};
+use farshell_api::run::{OnTimeout, Size, StartRequest, Target};
 use farshell_api::stream::{AttachTo, Open};
 use farshell_engine::capture::Capture;
 use farshell_keeper::StreamEnd;
@@ -51,38 +51,51 @@ fn a_foreground_command_is_found_by_its_target_and_keeps_its_environment() {
     life.end(rig);
 }
 
+/// A command that is to go on in the background when its time is up.
+fn promised(rig: &Rig, timeout: f64) -> StartRequest {
+    StartRequest {
+        id: Some("promised".into()),
+        timeout: Some(timeout),
+        on_timeout: OnTimeout::Background,
+        ..rig.command("echo a; sleep 1000")
+    }
+}
+
+/// Starts it, and leaves when it has begun. Gives the outpost that has it.
+async fn left_at_once(life: &Life, start: StartRequest) -> Option<String> {
+    let stream = life.keeper.stream(Open { start: Some(Box::new(start)), attach: None }, &()).await.unwrap();
+    let instance = stream.instance.clone();
+    leave_at("a\n", stream).await;
+    instance
+}
+
+fn follow_promised(target: Option<Target>, instance: &Option<String>, from: u64) -> Open {
+    let attach = AttachTo {
+        id: "promised".into(),
+        target,
+        instance: instance.clone(),
+        from,
+        screen: false,
+        until_closed: false,
+        size: None,
+    };
+    Open { start: None, attach: Some(attach) }
+}
+
 #[test]
 fn a_promise_to_go_on_in_the_background_is_kept() {
     let rig = Rig::new();
     let life = Life::begin(&rig);
     let instance = life.on(async {
-        let start = StartRequest {
-            id: Some("promised".into()),
-            timeout: Some(6.0),
-            on_timeout: OnTimeout::Background,
-            notify_on_complete: true,
-            ..rig.command("echo a; sleep 1000")
-        };
-        let stream =
-            life.keeper.stream(Open { start: Some(Box::new(start)), attach: None }, &()).await.unwrap();
-        let instance = stream.instance.clone();
-        leave_at("a\n", stream).await;
-        instance
+        let start = StartRequest { notify_on_complete: true, ..promised(&rig, 6.0) };
+        left_at_once(&life, start).await
     });
     life.die();
     let life = Life::begin(&rig);
     life.on(async {
         let follow = || async {
-            let attach = AttachTo {
-                id: "promised".into(),
-                target: Some(rig.target("default")),
-                instance: instance.clone(),
-                from: 2,
-                screen: false,
-                until_closed: false,
-                size: None,
-            };
-            let stream = life.keeper.stream(Open { start: None, attach: Some(attach) }, &()).await.unwrap();
+            let open = follow_promised(Some(rig.target("default")), &instance, 2);
+            let stream = life.keeper.stream(open, &()).await.unwrap();
             assert!(!stream.process.background);
             let mut capture = Capture::unlimited();
             let end = tokio::time::timeout(PATIENCE, stream.follow(&mut capture)).await.unwrap().unwrap();
@@ -111,19 +124,7 @@ fn a_promise_to_go_on_in_the_background_is_kept() {
 fn one_who_comes_late_is_told_that_it_goes_on_in_the_background() {
     let rig = Rig::new();
     let life = Life::begin(&rig);
-    let instance = life.on(async {
-        let start = StartRequest {
-            id: Some("promised".into()),
-            timeout: Some(1.0),
-            on_timeout: OnTimeout::Background,
-            ..rig.command("echo a; sleep 1000")
-        };
-        let open = Open { start: Some(Box::new(start)), attach: None };
-        let stream = life.keeper.stream(open, &()).await.unwrap();
-        let instance = stream.instance.clone();
-        leave_at("a\n", stream).await;
-        instance
-    });
+    let instance = life.on(left_at_once(&life, promised(&rig, 1.0)));
     life.die();
     let life = Life::begin(&rig);
     life.on(async {
@@ -131,24 +132,14 @@ fn one_who_comes_late_is_told_that_it_goes_on_in_the_background() {
             life.keeper.process("promised").await.is_ok_and(|process| process.background)
         })
         .await;
-        let follow = |target| {
-            let attach = AttachTo {
-                id: "promised".into(),
-                target,
-                instance: instance.clone(),
-                from: 0,
-                screen: false,
-                until_closed: false,
-                size: None,
-            };
-            life.keeper.stream(Open { start: None, attach: Some(attach) }, &())
-        };
-        let stream = follow(Some(rig.target("default"))).await.unwrap();
+        let open = follow_promised(Some(rig.target("default")), &instance, 0);
+        let stream = life.keeper.stream(open, &()).await.unwrap();
         let end =
             tokio::time::timeout(PATIENCE, stream.follow(&mut Capture::unlimited())).await.unwrap().unwrap();
         assert!(matches!(&end, StreamEnd::Detached(process, _) if process.background), "{end:?}");
         // Whoever only wants to see it follows it.
-        leave_at("a\n", follow(None).await.unwrap()).await;
+        let stream = life.keeper.stream(follow_promised(None, &instance, 0), &()).await.unwrap();
+        leave_at("a\n", stream).await;
         assert_eq!(life.keeper.kill("promised", Default::default()).await.unwrap().survivors, 0);
     });
     life.end(rig);
@@ -161,19 +152,13 @@ async fn both_calls_of_one_id_are_told_that_it_goes_on_in_the_background() {
     let keeper = rig.open().await;
     let run = async |wait| {
         tokio::time::sleep(Duration::from_millis(wait)).await;
-        let start = StartRequest {
-            id: Some("twice".into()),
-            timeout: Some(2.0),
-            on_timeout: OnTimeout::Background,
-            ..rig.command("echo a; sleep 1000")
-        };
-        keeper.run(whole(start)).await.unwrap()
+        keeper.run(whole(promised(&rig, 2.0))).await.unwrap()
     };
     let (first, second) = tokio::join!(run(0), run(500));
     assert_eq!((first.stdout.as_str(), second.stdout.as_str()), ("a\n", "a\n"));
     assert_eq!((first.backgrounded, second.backgrounded), (true, true));
-    assert_eq!(keeper.kill("twice", Default::default()).await.unwrap().survivors, 0);
-    let twice = ended(&keeper, "twice").await;
+    assert_eq!(keeper.kill("promised", Default::default()).await.unwrap().survivors, 0);
+    let twice = ended(&keeper, "promised").await;
     assert_eq!((twice.background, twice.state), (true, ProcessState::Ended));
     assert_eq!(events_of(&keeper, EventKind::ProcessCompleted).await.len(), 1);
     rig.end(keeper).await;
