@@ -20,7 +20,7 @@ use farshell_engine::{Error, Kind, Place as _, Result};
 use farshell_protocol::ProcessId;
 use farshell_protocol::process::{Attach, Chunk, Start, Status};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 /// The most of each stream that an answer may hold.
@@ -183,6 +183,7 @@ impl Inner {
         let mut sink = Noting { sink, started: &started };
         let caller = plan.request.target.caller.as_ref();
         let defaults = || sessions::defaults(self.resolver.world(), &resolved, caller);
+        let mut opened = None;
         let run = async {
             match live.outpost.run(start.clone(), &mut sink).await {
                 // Nothing ran: the session is not there (any more).
@@ -192,6 +193,7 @@ impl Inner {
                     {
                         foreground.began_anew(why);
                     }
+                    opened = Some(Instant::now());
                     live.outpost.run(start, &mut sink).await
                 }
                 other => other,
@@ -209,7 +211,9 @@ impl Inner {
         match (ended, held) {
             (Some(Ok(status)), held) => {
                 let mut process = self.over(&foreground, &status, held.map(|(.., audited)| audited));
-                if let Some(word) = live.place.word() {
+                let ran = Duration::from_micros(status.elapsed_us);
+                let waited = opened.map_or(Duration::ZERO, |opened| opened.elapsed().saturating_sub(ran));
+                for word in live.place.word().into_iter().chain(sessions::slow_start(waited)) {
                     result::note(&mut process, &word);
                 }
                 Ok(Finished::Ended(process))

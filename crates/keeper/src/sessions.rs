@@ -13,7 +13,12 @@ use sha2::{Digest, Sha256};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+/// How long a session may take to begin without a word about it. Also a busy machine is faster.
+const SLOW: Duration = Duration::from_secs(10);
+/// After this long an outpost begins a shell anew without its start files.
+const GIVEN_UP: Duration = Duration::from_secs(20);
 /// The task of callers who name none.
 pub(crate) const DEFAULT_TASK: &str = "default";
 
@@ -142,6 +147,21 @@ pub(crate) fn system_variables(caller: &Caller) -> Option<Vec<(OsString, OsStrin
     Some(env.iter().map(|(name, value)| (name.into(), OsString::from_vec(value.0.clone()))).collect())
 }
 
+/// What is to be said of a session whose shell kept its first command waiting.
+pub(crate) fn slow_start(waited: Duration) -> Option<String> {
+    let left_out = if waited >= GIVEN_UP {
+        ", and all of them were left out in the end: what they set is missing"
+    } else {
+        ""
+    };
+    (waited >= SLOW).then(|| {
+        format!(
+            "the session took {} s to begin: one of its shell's start files (~/.bashrc, ~/.profile) waits for something{left_out}",
+            waited.as_secs()
+        )
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -163,5 +183,13 @@ mod tests {
                 assert_eq!(seen.insert(name.clone(), (task, session)), None, "{name}");
             }
         }
+    }
+
+    #[test]
+    fn only_a_start_that_takes_long_is_told() {
+        assert_eq!(slow_start(Duration::from_secs(9)), None);
+        let told = |seconds| slow_start(Duration::from_secs(seconds)).unwrap();
+        assert!(told(12).contains("took 12 s") && !told(12).contains("left out"));
+        assert!(told(20).contains("left out"));
     }
 }

@@ -231,3 +231,17 @@ async fn the_time_in_the_queue_does_not_count() {
     first.await.unwrap();
     rig.end(keeper).await;
 }
+
+/// As of a prompt that asks the network, or a tool that waits for a lock.
+#[tokio::test]
+async fn start_files_that_wait_are_named() {
+    let rig = Rig::new();
+    std::fs::write(rig.home().join(".bashrc"), "sleep 1000\n").unwrap();
+    let keeper = rig.open().await;
+    let first = rig.run(&keeper, "echo hi").await;
+    assert_eq!(first.stdout, "hi\n");
+    let note = first.note.unwrap();
+    assert!(note.contains("start files") && note.contains("left out in the end"), "{note}");
+    assert_eq!(rig.run(&keeper, "echo again").await.note, None, "once");
+    rig.end(keeper).await;
+}
