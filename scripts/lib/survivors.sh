@@ -38,7 +38,7 @@ orphans() {
         { read -r stat <"/proc/$pid/stat"; } 2>/dev/null || continue
         [[ ${stat##*) } != [ZX]* ]] && (($(began_at "$pid") >= began)) || continue
         up=$pid
-        while [[ -n $up && $up != [01] && $(readlink "/proc/$up/exe") != */farshell-outpost* ]]; do
+        while [[ -n $up && $up != [01] && $(readlink "/proc/$up/exe") != *outpost* ]]; do
             up=$(parent_of "$up")
         done
         [[ -n $up && $up != [01] ]] || echo "$pid"
